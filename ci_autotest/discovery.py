@@ -7,12 +7,14 @@ import difflib
 import os
 import re
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NoReturn
 
-from ci_autotest.errors import UsageError
+from ci_autotest.errors import ConfigError, UsageError
 from ci_autotest.loader.declaration import factory_of
 from ci_autotest.opinfo.families import FAMILIES, source_of
+from ci_autotest.values.entry_points import SOURCE, module_in
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -31,7 +33,8 @@ class Selection:
     """The files to import, and which of their tests to run.
 
     Args:
-        files: Paths relative to the root, with ``/``, or ``builtin:suite/<family>``; in order, without repeats.
+        files: Paths relative to the root, with ``/``, ``builtin:suite/<family>`` or ``source:<name>/<module>``; in
+            order, without repeats.
         wanted: Names of the selected tests by file; a file without an entry runs all of its tests.
         read: Number of Python files that were searched.
         asked: The paths from the command line, for messages.
@@ -47,7 +50,8 @@ def select(paths: Iterable[str], root: Path, start: Path) -> Selection:
     """Return the test files that the given paths select.
 
     Args:
-        paths: ``FILE`` or ``FOLDER``, optionally with ``::TEST``, or ``builtin:suite``, optionally with ``::FAMILY``.
+        paths: ``FILE`` or ``FOLDER``, optionally with ``::TEST``, or ``builtin:suite``, optionally with ``::FAMILY``,
+            or ``source:NAME``, another package's tests, optionally with ``/MODULE`` and ``::TEST``.
             Without any path, ``autotests/`` is searched, or else all ``autotest_*.py`` and ``test_*.py`` files.
         root: The configuration's folder; names are relative to it.
         start: The folder that relative paths start from.
@@ -71,6 +75,8 @@ def select(paths: Iterable[str], root: Path, start: Path) -> Selection:
             found, count, name = [path], 0, ""
         elif source_of(location):
             found, count = [_source(location)], 0
+        elif location.startswith(SOURCE):
+            found, count = _modules_of(location), 0
         elif location.startswith(SUITE):
             found, count = _suite(path if location == SUITE else location), 0
             name = "" if location == SUITE else name
@@ -158,6 +164,28 @@ def families() -> tuple[str, ...]:
     """Return the families of the shipped suite."""
     folder = Path(__file__).parent / "suite"
     return tuple(sorted(path.stem for path in folder.glob("*.py") if not path.stem.startswith("_")))
+
+
+def _modules_of(location: str) -> list[str]:
+    """Return the modules with tests of another package's source, or the one that is named, as files.
+
+    Raises:
+        ConfigError: No package has the source, or two have.
+        UsageError: It has no such module.
+    """
+    name, _, wanted = location.removeprefix(SOURCE).partition("/")
+    package = module_in(SOURCE + name)
+    spec = find_spec(package)
+    folders = spec.submodule_search_locations if spec is not None else None
+    if not folders:
+        message = f"source '{name}' names '{package}', which is not an installed package of modules with tests."
+        raise ConfigError(message)
+    files = sorted(path for folder in folders for path in Path(folder).glob("*.py") if _mentions(path))
+    known = [path.stem for path in files]
+    if wanted and wanted not in known:
+        message = f"'{location}' is not a module with tests of source '{name}'. Known: {', '.join(known) or 'none'}."
+        raise UsageError(message)
+    return [f"{SOURCE}{name}/{module}" for module in ([wanted] if wanted else known)]
 
 
 def _suite(path: str) -> list[str]:

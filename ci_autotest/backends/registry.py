@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -108,7 +109,9 @@ def _compiled(candidate: CompileCandidate, device: str) -> Backend:
 
 def _user_exporter(candidate: ExportCandidate) -> UserExporter:
     function = load_function(candidate.compile, "compile")
-    return UserExporter(function, candidate.compile, candidate.takes, is_dynamic=candidate.dynamic)
+    return UserExporter(
+        partial(function, **candidate.options), candidate.compile, candidate.takes, is_dynamic=candidate.dynamic
+    )
 
 
 def _hook(path: str) -> Callable[..., Any] | None:

@@ -97,7 +97,13 @@ def _side(candidate: AnyCandidate, replaced: _Replaced) -> KindNote:  # noqa: C9
         case OnnxRuntimeCandidate():
             return OnnxRuntimeNote(**own, options=candidate.options)
         case ExportCandidate():
-            return ExportNote(**own, transform=candidate.compile, takes=candidate.takes, dynamic=candidate.dynamic)
+            return ExportNote(
+                **own,
+                transform=candidate.compile,
+                options=candidate.options,
+                takes=candidate.takes,
+                dynamic=candidate.dynamic,
+            )
         case SubstituteCandidate():
             return _substitute(candidate, replaced, own)
         case ModuleCandidate():

@@ -76,7 +76,7 @@ def score_of(text: str | None) -> float | None:
 tests_argument = click.argument(
     "paths",
     nargs=-1,
-    metavar="[PATH[::TEST] | builtin:suite[::FAMILY] | builtin:opinfo[::TEST]]...",
+    metavar="[PATH[::TEST] | builtin:suite[::FAMILY] | builtin:opinfo[::TEST] | source:NAME]...",
     shell_complete=tests_of,
 )
 config_option = click.option("--config", type=click.Path(path_type=Path), help=_CONFIG_HELP)

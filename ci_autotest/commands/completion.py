@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 from click.shell_completion import CompletionItem
 
 from ci_autotest.opinfo.families import FAMILIES
+from ci_autotest.values.entry_points import SOURCE, SOURCES, names_in
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -29,7 +30,8 @@ def tests_of(ctx: click.Context, param: click.Parameter, incomplete: str) -> lis
     if not separator:
         begun = incomplete.partition("/")[0]
         families = (f"{begun}/{family}" for family in FAMILIES.get(begun, ()) if "/" in incomplete)
-        sources = [CompletionItem(one) for one in (*_SOURCES, *families) if one.startswith(incomplete)]
+        packages = (SOURCE + name for name in names_in(SOURCES))
+        sources = [CompletionItem(one) for one in (*_SOURCES, *families, *packages) if one.startswith(incomplete)]
         return [*sources, CompletionItem(incomplete, type="file")]
     names = _families() if file == _SUITE else _test_names(Path(file))
     found = (f"{file}::{name}" for name in names)

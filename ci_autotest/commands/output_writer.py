@@ -15,7 +15,7 @@ from ci_autotest.commands.exit_status import ended_by, not_written
 from ci_autotest.config.called_names import called_names
 from ci_autotest.errors import ConfigError, OutputError, UsageError
 from ci_autotest.github.environ import COMMIT
-from ci_autotest.kinds import CompileCandidate, ModuleCandidate, OnnxRuntimeCandidate
+from ci_autotest.kinds import CompileCandidate, ExportCandidate, ModuleCandidate, OnnxRuntimeCandidate
 from ci_autotest.page.document import render_page
 from ci_autotest.program.repro.permissions import Permissions
 from ci_autotest.report import junit, report_json, sarif
@@ -87,7 +87,7 @@ def permissions_of(config: configuration.Config) -> Permissions:
         options=tuple(
             row.options
             for row in config.candidates
-            if isinstance(row, CompileCandidate | OnnxRuntimeCandidate) and row.options
+            if isinstance(row, CompileCandidate | OnnxRuntimeCandidate | ExportCandidate) and row.options
         ),
         environs=tuple(candidate.environ for candidate in config.candidates if candidate.environ),
         calls=cache(lambda module: called_names(module, *rows.get(module, ()))),

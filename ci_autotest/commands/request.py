@@ -15,6 +15,7 @@ from ci_autotest.loader.declaration import factory_of
 from ci_autotest.opinfo.families import source_of
 from ci_autotest.run.messages import Broken, Discovered, Hello, ReplacedTest, TestInfo
 from ci_autotest.values.amounts import plural
+from ci_autotest.values.entry_points import SOURCE
 from ci_autotest.values.finding import Location
 from ci_autotest.values.result import BrokenTest
 
@@ -114,7 +115,7 @@ def hello_for(request: Request, seed: int, selection: Selection | None = None) -
 
 def module_folders(request: Request, selection: Selection) -> tuple[Path, ...]:
     """Return the folders that may hold modules of candidates: the configuration's, the tests' and the current one."""
-    own = [file for file in selection.files if path_text(file) == file and not file.startswith("builtin:")]
+    own = [file for file in selection.files if path_text(file) == file and not file.startswith(("builtin:", SOURCE))]
     tests = [(request.root / file).resolve().parent for file in own]
     return tuple(dict.fromkeys([request.root.resolve(), *tests, request.start.resolve()]))
 

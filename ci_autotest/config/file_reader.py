@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 import yaml
 
-from ci_autotest.config.validation import check
+from ci_autotest.config.validation import check, check_candidate
 from ci_autotest.config.values import FILE_NAME, Config, Known, OpInfo, Reference, ToleranceRule
-from ci_autotest.errors import ConfigError
-from ci_autotest.kinds import KINDS, AnyCandidate, ModuleCandidate
+from ci_autotest.errors import ConfigError, error_text
+from ci_autotest.kinds import KINDS, AnyCandidate, Candidate, ModuleCandidate
+from ci_autotest.values.entry_points import KINDS as PLUGINS
+from ci_autotest.values.entry_points import entry_of, loaded, names_in
 from ci_autotest.values.result import FAIL_ON
 from ci_autotest.values.schema import schema_of
 
@@ -161,7 +163,7 @@ def decode(plain: object, where: str) -> Config:
     # Before msgspec, whose error does not name the nearest key.
     _refuse_unknown(plain, Config, where, "")
     if isinstance(plain, dict) and isinstance(plain.get("candidates"), list):
-        rows = [_own_keys(row, where, f"candidates[{i}].") for i, row in enumerate(plain["candidates"])]
+        rows = [_row(row, where, f"candidates[{i}].") for i, row in enumerate(plain["candidates"])]
         plain = {**plain, "candidates": rows}
     try:
         config = msgspec.convert(plain, Config)
@@ -212,7 +214,9 @@ def _sentence(error: str) -> str:
 
 def _allowed(path: str) -> str:
     name = path.rpartition(".")[2].partition("[")[0]  # of a list's item, the list's
-    words = _WORDS.get(name if "." not in path else f"{path.partition('[')[0].partition('.')[0]}.{name}", ())
+    key = name if "." not in path else f"{path.partition('[')[0].partition('.')[0]}.{name}"
+    words: tuple[str, ...] = _WORDS.get(key, ())
+    words += tuple(names_in(PLUGINS)) if path.endswith("].backend") else ()
     return f"allowed: {', '.join(words)}" if words else "it is not one of the allowed values"
 
 
@@ -253,6 +257,42 @@ def _unknown(where: str, at: str, key: object, known: Collection[str]) -> str:
     nearest = difflib.get_close_matches(str(key), known, 1, 0.5)
     hint = f"Did you mean {nearest[0]!r}?" if nearest else f"Known: {', '.join(sorted(known))}."
     return f"{where}: unknown key {at}{key!r}. {hint}"
+
+
+def _row(row: object, where: str, at: str) -> object:
+    """Return a candidate's row; one of a kind of another package as that of the kind that it runs as.
+
+    Raises:
+        ConfigError: A key is unknown, or another kind's, or the kind cannot be used.
+    """
+    backend = row.get("backend") if isinstance(row, dict) else None
+    is_own = not isinstance(backend, str) or backend in KINDS or backend not in names_in(PLUGINS)
+    if is_own or not isinstance(row, dict):
+        return _own_keys(row, where, at)
+    what = f"{where}: backend '{backend}'"
+    kind = loaded(entry_of(PLUGINS, str(backend), what), what)
+    if not (isinstance(kind, type) and issubclass(kind, Candidate)) or kind.__struct_config__.tag != backend:
+        message = f"{what} is {kind!r}, which is not a class of candidates with that tag."
+        raise ConfigError(message)
+    _refuse_unknown({key: value for key, value in row.items() if key != "backend"}, kind, where, at)
+    try:
+        candidate = msgspec.convert(row, kind)
+    except msgspec.ValidationError as error:
+        said = str(error) if " - at `$" in str(error) else f"{error} - at `$`"
+        message = f"{where}: {_sentence(said.replace('`$', f'`$.{at}'.rstrip('.')))}"
+        raise ConfigError(message) from error
+    try:
+        check_candidate(candidate, where)
+        lowered = candidate.lowered()
+    except ConfigError:
+        raise
+    except Exception as error:
+        message = f"{what} raised {type(error).__name__}: {error_text(error)[:300]}."
+        raise ConfigError(message) from error
+    if not isinstance(lowered, tuple(KINDS.values())):
+        message = f"{what} runs as {type(lowered).__name__}, which is none of the kinds of ci-autotest."
+        raise ConfigError(message)
+    return msgspec.to_builtins(lowered)
 
 
 #: Most kinds that a message names.

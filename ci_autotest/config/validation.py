@@ -16,7 +16,7 @@ from ci_autotest.values.tolerance import Tolerance
 
 if TYPE_CHECKING:
     from ci_autotest.config.values import ToleranceRule
-    from ci_autotest.kinds import AnyCandidate
+    from ci_autotest.kinds import Candidate
 
 _DURATION: Final = re.compile(r"(\d{1,12}(?:\.\d{1,12})?)(ms|s|m|h)")
 _UNIT_S: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
@@ -67,7 +67,7 @@ def check(config: Config, where: str) -> None:
     _check_tolerances(config, where)
     _check_opinfo(config.opinfo, where)
     for candidate in config.candidates:
-        _check_candidate(candidate, where)
+        check_candidate(candidate, where)
 
 
 def _check_tolerances(config: Config, where: str) -> None:
@@ -93,7 +93,12 @@ def _check_opinfo(opinfo: OpInfo, where: str) -> None:
             raise ConfigError(message)
 
 
-def _check_candidate(candidate: AnyCandidate, where: str) -> None:
+def check_candidate(candidate: Candidate, where: str) -> None:
+    """Refuse a candidate whose values cannot be.
+
+    Raises:
+        ConfigError: There is one.
+    """
     fault = next(candidate.faults(), None)
     if fault is not None:
         message = f"{where}: candidate {candidate.name[:80]!r} {fault}"

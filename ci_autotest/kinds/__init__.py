@@ -9,7 +9,15 @@ from __future__ import annotations
 from types import MappingProxyType
 from typing import Final, TypeAlias, get_args
 
-from ci_autotest.kinds.candidate import PROFILES, Candidate, Device, DeviceCandidate, WorkerCandidate
+from ci_autotest.kinds.candidate import (
+    PROFILES,
+    BodyCandidate,
+    Candidate,
+    Device,
+    DeviceCandidate,
+    WorkerCandidate,
+    running_as,
+)
 from ci_autotest.kinds.compilers import CompileCandidate, ExportCandidate, OnnxRuntimeCandidate
 from ci_autotest.kinds.eager import TorchCandidate
 from ci_autotest.kinds.framework import ModuleCandidate
@@ -38,6 +46,7 @@ __all__ = [
     "KINDS",
     "PROFILES",
     "AnyCandidate",
+    "BodyCandidate",
     "Candidate",
     "CompileCandidate",
     "DTensorCandidate",
@@ -53,4 +62,5 @@ __all__ = [
     "SubstituteCandidate",
     "TorchCandidate",
     "WorkerCandidate",
+    "running_as",
 ]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from typing import TYPE_CHECKING, ClassVar, Final, Literal, TypeAlias, get_args
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, TypeAlias, TypeVar, get_args
 
 import msgspec
 
@@ -32,6 +32,9 @@ _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,63}")
 _VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 #: Why a candidate with a process of its own is not timed.
 ELSEWHERE: Final = "it runs in another process, and only candidates in the worker's own process are timed"
+
+
+_KindT = TypeVar("_KindT", bound="Candidate")
 
 
 class Candidate(Section, frozen=True, kw_only=True, tag_field="backend"):
@@ -162,6 +165,10 @@ class Candidate(Section, frozen=True, kw_only=True, tag_field="backend"):
         """What ``shapes`` is if it is not given."""
         return 0
 
+    def lowered(self) -> Candidate:
+        """Return what it runs as: itself. A kind of another package runs as one of those of ci-autotest."""
+        return self
+
     def faults(self) -> Iterator[str]:
         """Yield what is wrong with its values, and what to write instead."""
         if not _NAME.fullmatch(self.name):
@@ -170,6 +177,13 @@ class Candidate(Section, frozen=True, kw_only=True, tag_field="backend"):
             yield f"has shapes: {self.shapes}. Give 0 or more."
         for key, given, known in (("dtypes", self.dtypes, DTYPES.keys()), ("profiles", self.profiles, PROFILES)):
             yield from unknown_names(key, given, known, "which does not exist")
+
+
+def running_as(candidate: Candidate, kind: type[_KindT], **own: Any) -> _KindT:
+    """Return a candidate of another kind, with the values of the keys that both have, and its own."""
+    known = {field.name for field in msgspec.structs.fields(kind)}
+    shared = {name: getattr(candidate, name) for name in candidate.__struct_fields__ if name in known}
+    return kind(**{**shared, **own})
 
 
 def unknown_names(key: str, given: Collection[str], known: Collection[str], why: str) -> Iterator[str]:

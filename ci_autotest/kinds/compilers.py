@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 import msgspec
 
 from ci_autotest.kinds.candidate import BodyCandidate, unknown_options
-from ci_autotest.program.python_names import is_path
+from ci_autotest.program.python_names import is_name, is_path
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -104,6 +104,7 @@ class ExportCandidate(BodyCandidate, frozen=True, kw_only=True, tag="export"):
     Attributes:
         compile: The dotted path of a function that takes a ``torch.export.ExportedProgram`` and returns a callable,
             which takes the body's tensors and returns its results.
+        options: Keyword arguments of that function.
         takes: What that function takes. ``module`` stands for an ``nn.Module`` and a tuple of its inputs.
         dynamic: Whether bodies are exported for all sizes, so that one callable is used for cases of several sizes.
         delegated: The dotted path of a function that takes what was made of a graph, and returns the names of the
@@ -114,6 +115,7 @@ class ExportCandidate(BodyCandidate, frozen=True, kw_only=True, tag="export"):
     is_compiler = True
 
     compile: str = ""
+    options: dict[str, Any] = msgspec.field(default_factory=dict)
     takes: Literal["program", "module"] = "program"
     dynamic: bool = False
     delegated: str = ""
@@ -135,6 +137,9 @@ class ExportCandidate(BodyCandidate, frozen=True, kw_only=True, tag="export"):
             yield "of backend export has no compile, so there is nothing to run. Give compile: module.function."
         elif not is_path(self.compile):
             yield f"has compile {self.compile!r}. Write module.function."
+        for name in self.options:
+            if not is_name(name):
+                yield f"has options with {name[:80]!r}. Write the name of an argument of {self.compile}."
         if self.dynamic and self.takes == "module":
             yield "has dynamic: true and takes: module, but only an exported program knows its sizes. Remove one."
         if self.delegated and not is_path(self.delegated):

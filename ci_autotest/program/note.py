@@ -115,11 +115,13 @@ class ExportNote(KindNote, frozen=True, kw_only=True, tag="export"):
 
     Attributes:
         transform: The function that makes a callable of an exported body.
+        options: Its keyword arguments.
         takes: ``program`` or ``module``.
         dynamic: Whether bodies are exported for all sizes.
     """
 
     transform: str = ""
+    options: dict[str, Any] = _dict()
     takes: str = "program"
     dynamic: bool = False
 
@@ -133,6 +135,9 @@ class ExportNote(KindNote, frozen=True, kw_only=True, tag="export"):
         super().check()
         if self.transform and not is_path(self.transform):
             raise refused(self.transform, "a function that compiles")
+        for name in self.options:
+            if not is_name(name):
+                raise refused(name, f"an argument of {self.transform}")
 
 
 class SubstituteNote(KindNote, frozen=True, kw_only=True, tag="substitute"):

@@ -293,7 +293,7 @@ def test_built_in__each__needs_no_configuration():
         ("{name: c, backend: onnxruntime, options: {opset: 18}}",
          "has option 'opset', which onnxruntime does not have. Did you mean 'opset_version'?"),
         ("{name: c, backend: fx, transform: a.b, options: {transform: a.c}}",
-         "has 'options', which backend fx does not use. Write backend: torch.compile or onnxruntime, or remove it."),
+         "has 'options', which backend fx does not use. Write backend: torch.compile or onnxruntime or export,"),
         ("{name: c, backend: torch, options: {mode: x}}", "has 'options', which backend torch does not use."),
     ],
 )  # fmt: skip

@@ -233,7 +233,9 @@ def _exported_text(side: OnnxRuntimeNote | ExportNote) -> str:
         return _ONNX.format(options=repr({"dynamo": False, **own}))
     takes_module = side.takes == "module"
     return _EXPORT.format(
-        function=side.transform, argument="body, tensors" if takes_module else "program",
+        function=side.transform,
+        argument=("body, tensors" if takes_module else "program")
+        + "".join(f", {name}={value!r}" for name, value in side.options.items()),
         export="pass" if takes_module else _EXPORTS[side.dynamic],
     )  # fmt: skip
 

@@ -24,7 +24,7 @@ from ci_autotest.program.ir import (
     step_refs,
 )
 from ci_autotest.program.literals import short_text
-from ci_autotest.program.note import CompileNote, OnnxRuntimeNote
+from ci_autotest.program.note import CompileNote, ExportNote, OnnxRuntimeNote
 from ci_autotest.program.repro.candidates import environment_lines
 from ci_autotest.program.repro.host_snippet import host_snippet
 from ci_autotest.program.repro.operator_modules import import_lines
@@ -132,7 +132,7 @@ def _has_new_kernels(recording: Recording, permissions: Permissions) -> bool:
 
 def _has_known_settings(recording: Recording, permissions: Permissions) -> bool:
     side, env = recording.note.side, recording.note.env
-    options = side.options if isinstance(side, CompileNote | OnnxRuntimeNote) else {}
+    options = side.options if isinstance(side, CompileNote | OnnxRuntimeNote | ExportNote) else {}
     # Options of a compiler may name programs that it runs, `cpp.cxx`: those of a candidate here are the user's own.
     return (not options or options in permissions.options) and (not env or env in permissions.environs)
 

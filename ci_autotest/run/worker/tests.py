@@ -31,6 +31,7 @@ from ci_autotest.record.declaration import Declaration, declaration_of
 from ci_autotest.record.duplicate_tests import lost_tests
 from ci_autotest.record.marks import MarkBearers, expected_failure_of, skip_reason_of
 from ci_autotest.run.messages import ReplacedTest, TestInfo
+from ci_autotest.values.entry_points import SOURCE, module_in
 from ci_autotest.values.finding import Location
 from ci_autotest.values.result import LOADER_CANDIDATE
 
@@ -96,7 +97,7 @@ class Library:
 
     def lost(self, file: str) -> list[ReplacedTest]:
         """Return the tests of a file that a later definition with their name replaces."""
-        if factory_of(file) or source_of(file) or file.startswith(SUITE):
+        if factory_of(file) or source_of(file) or file.startswith((SUITE, SOURCE)):
             return []
         return [
             ReplacedTest(name=each.name, line=each.line, message=each.message(Path(file).name))
@@ -234,6 +235,8 @@ def _factory_info(file: str, root: Path) -> TestInfo:
 def _imported(file: str, root: Path, compat: Compat | None) -> ModuleType:
     if file.startswith(SUITE):
         return importlib.import_module(f"{_SUITE_PACKAGE}.{file.removeprefix(SUITE)}")
+    if file.startswith(SOURCE):
+        return importlib.import_module(module_in(file))
     path = (root / file).resolve()
     for folder in (str(path.parent), str(root)):
         if folder not in sys.path:
