@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Any, Final
 
 from ci_autotest.errors import ConfigError, error_text
@@ -19,9 +18,15 @@ SOURCES: Final = "ci_autotest.sources"
 SOURCE: Final = "source:"
 
 
+def _points(group: str) -> list[EntryPoint]:
+    from importlib.metadata import entry_points  # noqa: PLC0415 - 15 ms, and most runs name none
+
+    return list(entry_points(group=group))
+
+
 def names_in(group: str) -> list[str]:
     """Return the names of a group."""
-    return sorted({point.name for point in entry_points(group=group)})
+    return sorted({point.name for point in _points(group)})
 
 
 def entry_of(group: str, name: str, what: str) -> EntryPoint:
@@ -35,7 +40,7 @@ def entry_of(group: str, name: str, what: str) -> EntryPoint:
     Raises:
         ConfigError: No package has one, or two have.
     """
-    found = {point.value: point for point in entry_points(group=group, name=name)}
+    found = {point.value: point for point in _points(group) if point.name == name}
     if len(found) > 1:
         packages = " and ".join(sorted(str(point.dist.name) for point in found.values() if point.dist is not None))
         message = f"{what} is provided by two packages, {packages}. Uninstall one of them."

@@ -186,11 +186,11 @@ def test_run__kept_program_cannot_be_printed__is_told_all_the_same(tmp_path: Pat
     assert project.run().status == 1
     (program,) = (tmp_path / ".autotest" / "findings").glob("*/program.json")
     found = json.loads(program.read_bytes())
-    found["note"]["spellings"] = {"no dotted name": ["torch.exp"]}
+    found["note"]["spellings"] = {"others.exp": ["torch.exp"]}
     program.write_text(json.dumps(found), encoding="utf-8")
     # Only what the kept program was shrunk to is wrong by now, and ends its worker: nobody tells the program anew.
     project.write("kernels.py", ENDS)
     done = project.run()
     (finding,) = project.report()["findings"]
     assert (done.status, done.err, finding["operator"]) == (1, "", "torch.exp"), done.said
-    assert "its program is not shown: it names 'no dotted name', which no candidate" in finding["message"]
+    assert "its program is not shown: it names 'others.exp', which no candidate" in finding["message"]

@@ -128,7 +128,7 @@ def test_run__host_ends_in_a_later_batch__the_cases_are_those_that_would_raise(t
     told = []
     for number, ends in enumerate(("raise ValueError('five by seven')", "os.abort()")):
         project = Project(tmp_path / str(number))
-        project.configure(candidates=[HOST], case_timeout="20s")
+        project.configure(candidates=[{**HOST, "backend": "module"}], case_timeout="20s")
         project.write("lookalike.py", FRAMEWORK.replace("ENDS", ends))
         project.tests(ENDS)
         done = project.run()
