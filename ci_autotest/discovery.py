@@ -175,13 +175,19 @@ def _modules_of(location: str) -> list[str]:
     """
     name, _, wanted = location.removeprefix(SOURCE).partition("/")
     package = module_in(SOURCE + name)
-    spec = find_spec(package)
-    folders = spec.submodule_search_locations if spec is not None else None
+    # Only the first part is looked up: for others, Python would import what they are in.
+    first, *others = package.split(".")
+    try:
+        spec = find_spec(first)
+    except (ImportError, ValueError):
+        spec = None
+    roots = spec.submodule_search_locations if spec is not None else None
+    folders = [folder for root in roots or () if (folder := Path(root, *others)).is_dir()]
     if not folders:
         message = f"source '{name}' names '{package}', which is not an installed package of modules with tests."
         raise ConfigError(message)
-    files = sorted(path for folder in folders for path in Path(folder).glob("*.py") if _mentions(path))
-    known = [path.stem for path in files]
+    files = sorted(path for folder in folders for path in folder.glob("*.py") if path.stem != "__init__")
+    known = [path.stem for path in files if _mentions(path)]
     if wanted and wanted not in known:
         message = f"'{location}' is not a module with tests of source '{name}'. Known: {', '.join(known) or 'none'}."
         raise UsageError(message)

@@ -68,7 +68,10 @@ def _candidates(definitions: dict[str, Any]) -> str:
         for key, value in definition["properties"].items():
             if key != "backend":
                 owners.setdefault(json.dumps([key, value]), []).append(name)
-    tables: dict[tuple[str, ...], dict[str, Any]] = {}
+    about_kind = next(iter(kinds.values()))["properties"]["backend"]["description"]
+    tables: dict[tuple[str, ...], dict[str, Any]] = {
+        tuple(kinds): {"backend": {"enum": [*kinds], "description": about_kind}}
+    }
     for text, names in owners.items():
         key, value = json.loads(text)
         tables.setdefault(tuple(names), {})[key] = value
@@ -79,7 +82,7 @@ def _candidates(definitions: dict[str, Any]) -> str:
         others = [f"`{name}`" for name in kinds if name not in names]
         own = ", ".join(f"`{name}`" for name in names)
         about = {0: "every kind", 1: f"every kind but {', '.join(others)}"}.get(len(others), own)
-        definition = {"properties": tables[names], "required": kinds[names[0]].get("required", ())}
+        definition = {"properties": tables[names], "required": ("backend", *kinds[names[0]].get("required", ()))}
         lines += [f"### Keys of {about}", _properties(definition, about)]
     return "\n\n".join(lines)
 
@@ -140,7 +143,7 @@ def _type(value: dict[str, Any]) -> str:
     if "$ref" in value:
         name = value["$ref"].rsplit("/", 1)[-1]
         return f"[{name}](#{name.lower()})" if name in {"Finding"} else name
-    if "discriminator" in value:
+    if value.get("discriminator", {}).get("propertyName") == "backend":
         return "candidate"
     if "anyOf" in value:
         return " or ".join(_type(each) for each in value["anyOf"])

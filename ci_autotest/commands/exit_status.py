@@ -11,7 +11,7 @@ from ci_autotest.errors import OutputError
 from ci_autotest.report.probe_text import probe_notes
 from ci_autotest.values.expected_failures import passed_sentence, unexpected_passes
 from ci_autotest.values.judgement import causes, status_of
-from ci_autotest.values.result import RunError, not_called, uncalled
+from ci_autotest.values.result import RunError, not_called, one_error, uncalled
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -53,10 +53,11 @@ def not_written(result: RunResult, failures: Sequence[str]) -> RunResult:
     if not failures:
         return result
     others = f" {len(failures) - 1} more could not be written either." if len(failures) > 1 else ""
-    return ended_by(result, RunError(f"{failures[0]}{others}", OutputError.exit_code))
+    return ended_by(result, RunError(f"{failures[0]}{others}", OutputError.exit_code, is_of_report=True))
 
 
 def ended_by(result: RunResult, error: RunError) -> RunResult:
     """Return a result whose status and first note are those of an error; an interrupted run keeps its status."""
     status = result.exit_code if result.interrupted else error.status
-    return msgspec.structs.replace(result, error=error, exit_code=status, notes=(error.message, *result.notes))
+    both = one_error([error, *([result.error] if result.error is not None else ())])
+    return msgspec.structs.replace(result, error=both, exit_code=status, notes=(error.message, *result.notes))

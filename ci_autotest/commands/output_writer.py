@@ -15,7 +15,8 @@ from ci_autotest.commands.exit_status import ended_by, not_written
 from ci_autotest.config.called_names import called_names
 from ci_autotest.errors import ConfigError, OutputError, UsageError
 from ci_autotest.github.environ import COMMIT
-from ci_autotest.kinds import CompileCandidate, ExportCandidate, ModuleCandidate, OnnxRuntimeCandidate
+from ci_autotest.kinds import ModuleCandidate
+from ci_autotest.kinds.compilers import options_of
 from ci_autotest.page.document import render_page
 from ci_autotest.program.repro.permissions import Permissions
 from ci_autotest.report import junit, report_json, sarif
@@ -69,7 +70,10 @@ def permissions_in(config: Path | None) -> Permissions:
     """Return what the text of a program from outside may name: what a configuration names, and new kernels."""
     file = configuration.find(Path.cwd()) if config is None else config
     try:
-        found = permissions_of(configuration.read(file) if file is not None else configuration.Config())
+        # A job that only comments need not have the packages that add kinds: their rows permit nothing.
+        found = permissions_of(
+            configuration.read(file, has_all_kinds=False) if file is not None else configuration.Config()
+        )
     except ConfigError:
         found = permissions_of(configuration.Config())
     return replace(found, has_new_kernels=True)
@@ -84,11 +88,7 @@ def permissions_of(config: configuration.Config) -> Permissions:
     return Permissions(
         names=configuration.named_by(config.candidates, config.paths),
         folders=frozenset(filter(None, map(_folder, config.paths or ("autotests",)))),
-        options=tuple(
-            row.options
-            for row in config.candidates
-            if isinstance(row, CompileCandidate | OnnxRuntimeCandidate | ExportCandidate) and row.options
-        ),
+        options=tuple(filter(None, map(options_of, config.candidates))),
         environs=tuple(candidate.environ for candidate in config.candidates if candidate.environ),
         calls=cache(lambda module: called_names(module, *rows.get(module, ()))),
     )

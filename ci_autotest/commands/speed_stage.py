@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 CASES: Final = (0, 2)
 #: Calls whose instructions are counted, because that takes a minute or two each.
 _COUNTED: Final = 2
-#: Why a candidate cannot be timed at all, by backend.
 
 
 class _Call(NamedTuple):

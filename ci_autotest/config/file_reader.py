@@ -21,7 +21,7 @@ from ci_autotest.values.result import FAIL_ON
 from ci_autotest.values.schema import schema_of
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Mapping
     from pathlib import Path
 
 #: Largest file, and most values in it after its aliases are expanded.
@@ -29,8 +29,12 @@ BYTES_AT_MOST: Final = 256 << 10
 VALUES_AT_MOST: Final = 100_000
 
 
-def read(path: Path) -> Config:
+def read(path: Path, *, has_all_kinds: bool = True) -> Config:
     """Return the configuration of a file.
+
+    Args:
+        path: The file.
+        has_all_kinds: Whether the packages are here that add kinds. If not, rows of unknown kinds are left out.
 
     Raises:
         ConfigError: It cannot be read, is not YAML, has an unknown key or a value of the wrong type.
@@ -40,7 +44,10 @@ def read(path: Path) -> Config:
     except (OSError, ValueError) as error:
         message = f"configuration {str(path)[:200]} cannot be read: {getattr(error, 'strerror', None) or error}."
         raise ConfigError(message) from error
-    config = decode(parse(text, f"configuration {path}") or {}, str(path))
+    plain = parse(text, f"configuration {path}") or {}
+    if not has_all_kinds and isinstance(plain, dict) and isinstance(plain.get("candidates"), list):
+        plain["candidates"] = [row for row in plain["candidates"] if isinstance(row, dict) and _is_known(row)]
+    config = decode(plain, str(path))
     return msgspec.structs.replace(config, candidates=tuple(_placed(each, path.parent) for each in config.candidates))
 
 
@@ -178,6 +185,7 @@ def decode(plain: object, where: str) -> Config:
 _TYPES: Final = {
     "int": "a whole number", "str": "text", "array": "a list", "object": "a mapping", "bool": "true or false",
     "float": "a number", "null": "nothing",
+    "list": "a list", "dict": "a mapping", "NoneType": "nothing",
 }  # fmt: skip
 #: What a key with a unit takes.
 _FORMS: Final = {
@@ -190,6 +198,7 @@ _VALIDATION: Final = re.compile(r"(?P<what>.*?)(?: - at `\$(?P<path>.*)`)?", re.
 
 def _sentence(error: str) -> str:
     """Return msgspec's validation error as a sentence: what, got and allowed."""
+    error = error.replace(" - at `key` in `", " - at `keys of `").replace("`keys of `$.", "`$.keys of ")
     match = _VALIDATION.fullmatch(error)
     what, path = (match["what"], (match["path"] or "").lstrip(".")) if match else (error, "")
     expected = re.fullmatch(r"Expected `(.*)`, got `(.*)`", what)
@@ -216,7 +225,8 @@ def _allowed(path: str) -> str:
     name = path.rpartition(".")[2].partition("[")[0]  # of a list's item, the list's
     key = name if "." not in path else f"{path.partition('[')[0].partition('.')[0]}.{name}"
     words: tuple[str, ...] = _WORDS.get(key, ())
-    words += tuple(names_in(PLUGINS)) if path.endswith("].backend") else ()
+    words += tuple(set(names_in(PLUGINS)) - {*words}) if path.endswith("].backend") else ()
+    words += ("and what other packages add",) if path.endswith("].backend") else ()
     return f"allowed: {', '.join(words)}" if words else "it is not one of the allowed values"
 
 
@@ -259,6 +269,10 @@ def _unknown(where: str, at: str, key: object, known: Collection[str]) -> str:
     return f"{where}: unknown key {at}{key!r}. {hint}"
 
 
+def _is_known(row: Mapping[str, object]) -> bool:
+    return row.get("backend") in {*KINDS, *names_in(PLUGINS)}
+
+
 def _row(row: object, where: str, at: str) -> object:
     """Return a candidate's row; one of a kind of another package as that of the kind that it runs as.
 
@@ -284,15 +298,16 @@ def _row(row: object, where: str, at: str) -> object:
     try:
         check_candidate(candidate, where)
         lowered = candidate.lowered()
-    except ConfigError:
+        plain = msgspec.to_builtins(lowered)
+    except (ConfigError, KeyboardInterrupt):
         raise
-    except Exception as error:
+    except BaseException as error:  # code of the package
         message = f"{what} raised {type(error).__name__}: {error_text(error)[:300]}."
         raise ConfigError(message) from error
     if not isinstance(lowered, tuple(KINDS.values())):
         message = f"{what} runs as {type(lowered).__name__}, which is none of the kinds of ci-autotest."
         raise ConfigError(message)
-    return msgspec.to_builtins(lowered)
+    return plain
 
 
 #: Most kinds that a message names.

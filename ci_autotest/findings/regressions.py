@@ -17,7 +17,9 @@ from ci_autotest.findings.diagnosis import Diagnosis, Route, rendered
 from ci_autotest.findings.stages import followed
 from ci_autotest.findings.suspect import Suspect
 from ci_autotest.findings.tools import Inspection
+from ci_autotest.kinds.compilers import options_of
 from ci_autotest.program.expectations import has_expectation
+from ci_autotest.program.note import CompileNote, ExportNote, OnnxRuntimeNote
 from ci_autotest.program.repro.snippet_sides import own_names
 from ci_autotest.program.serialize import decode, encode_program
 from ci_autotest.program.targets import is_own, named_in
@@ -25,6 +27,7 @@ from ci_autotest.report.finding_folders import FINDINGS
 from ci_autotest.run.messages import Broken, Confirm, Tried, TryProgram
 from ci_autotest.run.worker_loss import WorkerLostError
 from ci_autotest.shrink.shrinker import ShownTrial
+from ci_autotest.values.entry_points import SOURCE, module_in
 from ci_autotest.values.finding import is_found_leniency
 from ci_autotest.values.verdict import Verdict
 
@@ -113,7 +116,8 @@ class _Replayer:
         """Return what a finding shows now, or ``None`` if it is fixed."""
         entry = item.entry
         # A program that is damaged, or names what the configuration does not, is refused before a worker gets it.
-        is_permitted = named_in(self._named | named_by((), [test.file]) | {PurePath(test.file).stem})
+        own = {module_in(test.file) if test.file.startswith(SOURCE) else PurePath(test.file).stem}
+        is_permitted = named_in(self._named | named_by((), [test.file]) | own)
         recording = decode(item.program, item.tensors, is_permitted)
         if (backend := self._backend(entry.candidate)) != recording.note.backend:
             message = f"candidate '{entry.candidate}' is {backend} now, but was {recording.note.backend} then."
@@ -213,6 +217,12 @@ def _recording(item: KeptFinding, tools: Tools) -> Recording:
     recording = decode(item.program, item.tensors, is_own)
     if strange := sorted(own_names(recording.note) - named_by(tools.hello.candidates)):
         message = f"it names {strange[0][:80]!r}, which no candidate of this run is made of."
+        raise ProgramError(message)
+    rows, note = tools.hello.candidates, recording.note
+    options = note.side.options if isinstance(note.side, CompileNote | OnnxRuntimeNote | ExportNote) else {}
+    # Options of a compiler may name programs that it runs.
+    if not (options in ({}, *map(options_of, rows)) and note.env in ({}, *(row.environ for row in rows))):
+        message = "it has options or environment variables that no candidate of this run has."
         raise ProgramError(message)
     return recording
 

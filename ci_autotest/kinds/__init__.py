@@ -1,7 +1,6 @@
 """Kinds of candidates: one strict type each, with its keys, its checks and what it says of itself.
 
-A kind imports no framework: the parent process and editors read it. ``builder`` names the function that makes its
-backend in a worker.
+A kind imports no framework: the parent process and editors read it. ``backends/registry`` makes its backend.
 """
 
 from __future__ import annotations

@@ -6,11 +6,13 @@ The sections ``Attributes`` become the descriptions in ``autotest.schema.json`` 
 from __future__ import annotations
 
 import difflib
+import math
 import re
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, TypeAlias, TypeVar, get_args
 
 import msgspec
 
+from ci_autotest.errors import ConfigError
 from ci_autotest.program.python_names import is_module, is_name
 from ci_autotest.values.dtypes import DTYPES
 from ci_autotest.values.kernel_scope import KernelScope, Layout, RunMode
@@ -180,10 +182,25 @@ class Candidate(Section, frozen=True, kw_only=True, tag_field="backend"):
 
 
 def running_as(candidate: Candidate, kind: type[_KindT], **own: Any) -> _KindT:
-    """Return a candidate of another kind, with the values of the keys that both have, and its own."""
+    """Return a candidate of another kind, with the values of the keys that both have, and its own.
+
+    Raises:
+        ConfigError: A key of ci-autotest is given that the other kind has not.
+    """
     known = {field.name for field in msgspec.structs.fields(kind)}
-    shared = {name: getattr(candidate, name) for name in candidate.__struct_fields__ if name in known}
-    return kind(**{**shared, **own})
+    if not issubclass(kind, DeviceCandidate):
+        known.discard("module")  # of another framework, it is something else
+    ours = {field.name: field.default for field in msgspec.structs.fields(BodyCandidate)}
+    given = {name: getattr(candidate, name) for name in candidate.__struct_fields__}
+    missing = ours.keys() - known - own.keys()
+    lost = next((name for name in sorted(missing) if given.get(name, ours[name]) != ours[name]), None)
+    if lost is not None:
+        message = (
+            f"candidate {candidate.name!r} has {lost!r}, which {candidate.backend} runs without, as "
+            f"{kind.__struct_config__.tag}. Remove it."
+        )
+        raise ConfigError(message)
+    return kind(**{**{name: value for name, value in given.items() if name in known}, **own})
 
 
 def unknown_names(key: str, given: Collection[str], known: Collection[str], why: str) -> Iterator[str]:
@@ -201,6 +218,25 @@ def unknown_options(backend: str, given: Collection[str], allowed: Collection[st
         nearest = difflib.get_close_matches(name, allowed, 1, 0.5)
         hint = f"Did you mean {nearest[0]!r}?" if nearest else f"Known: {', '.join(sorted(allowed))}."
         yield f"has option {name!r}, which {backend} does not have. {hint}"
+
+
+def wrong_values(key: str, given: object) -> Iterator[str]:
+    """Yield a fault for each value that would be another one in a worker, to which it is sent as JSON."""
+    match given:
+        case dict():
+            for name, value in given.items():
+                if not isinstance(name, str):
+                    yield f"has {key} with the key {str(name)[:80]!r}. Write it as text, in quotes."
+                yield from wrong_values(key, value)
+        case list() | tuple():
+            for value in given:
+                yield from wrong_values(key, value)
+        case float() if not math.isfinite(given):
+            yield f"has {key} with {given}. Write a finite number."
+        case None | bool() | int() | float() | str():
+            pass
+        case _:
+            yield f"has {key} with {str(given)[:80]!r}. Write numbers, text in quotes, lists or mappings."
 
 
 def wrong_variables(environ: Collection[str]) -> Iterator[str]:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 import msgspec
 
-from ci_autotest.kinds.candidate import BodyCandidate, unknown_options
+from ci_autotest.kinds.candidate import BodyCandidate, Candidate, unknown_options, wrong_values
 from ci_autotest.program.python_names import is_name, is_path
 
 if TYPE_CHECKING:
@@ -65,6 +65,7 @@ class CompileCandidate(BodyCandidate, frozen=True, kw_only=True, tag="torch.comp
         """Yield what is wrong with its values, and what to write instead."""
         yield from super().faults()
         yield from unknown_options(self.backend, self.options, COMPILE_OPTIONS)
+        yield from wrong_values("options", self.options)
         if self.delegated and not is_path(self.delegated):
             yield f"has delegated {self.delegated!r}. Write module.function."
         if self.inference and self.forward_only:
@@ -73,6 +74,13 @@ class CompileCandidate(BodyCandidate, frozen=True, kw_only=True, tag="torch.comp
 
 #: ``onnxscript`` is for ``dynamo: true``.
 _PACKAGES: Final = ("onnx==1.23.2", "onnxruntime==1.31.1", "onnxscript==0.7.2")
+
+
+def options_of(candidate: Candidate) -> dict[str, Any]:
+    """Return the options of a compiler or exporter; none of any other candidate."""
+    if isinstance(candidate, CompileCandidate | OnnxRuntimeCandidate | ExportCandidate):
+        return candidate.options
+    return {}
 
 
 class OnnxRuntimeCandidate(BodyCandidate, frozen=True, kw_only=True, tag="onnxruntime"):
@@ -96,6 +104,7 @@ class OnnxRuntimeCandidate(BodyCandidate, frozen=True, kw_only=True, tag="onnxru
         """Yield what is wrong with its values, and what to write instead."""
         yield from super().faults()
         yield from unknown_options(self.backend, self.options, EXPORT_OPTIONS)
+        yield from wrong_values("options", self.options)
 
 
 class ExportCandidate(BodyCandidate, frozen=True, kw_only=True, tag="export"):
@@ -140,6 +149,7 @@ class ExportCandidate(BodyCandidate, frozen=True, kw_only=True, tag="export"):
         for name in self.options:
             if not is_name(name):
                 yield f"has options with {name[:80]!r}. Write the name of an argument of {self.compile}."
+        yield from wrong_values("options", self.options)
         if self.dynamic and self.takes == "module":
             yield "has dynamic: true and takes: module, but only an exported program knows its sizes. Remove one."
         if self.delegated and not is_path(self.delegated):

@@ -6,6 +6,7 @@ what can be none, because scripts print these names as code.
 
 from __future__ import annotations
 
+import itertools
 from typing import Any, Final, TypeAlias, get_args
 
 import msgspec
@@ -163,9 +164,12 @@ class SubstituteNote(KindNote, frozen=True, kw_only=True, tag="substitute"):
     def check(self) -> None:
         """Refuse names that are never printed as code."""
         super().check()
-        for path in (*self.spellings, *self.renames.values()):
+        for path in (*self.spellings, *itertools.chain(*self.spellings.values())):
             if not is_path(path):
                 raise refused(path, "a function")
+        for path in self.renames.values():
+            if path not in self.spellings:
+                raise refused(path, "one of its functions")
         for path in (*self.classes.values(), *self.state.values()):
             if not is_path(path) or is_pythons(path):
                 raise refused(path, "a class or function of the user's")
@@ -311,9 +315,13 @@ def note_of(plain: dict[str, Any]) -> Note:
     Raises:
         ProgramError: A value has the wrong type, or names what is never printed as code.
     """
-    kind = _KINDS.get(str(plain.get("backend", "")), KindNote)
+    backend = plain.get("backend", "")
+    kind = _KINDS.get(backend) if isinstance(backend, str) else None
+    if kind is None:
+        message = f"the note of the program has backend {str(backend)[:60]!r}, which this version does not know."
+        raise ProgramError(message)
     try:
-        side = msgspec.convert({**plain, "backend": kind.__struct_config__.tag}, kind)
+        side = msgspec.convert({**plain, "backend": backend}, kind)
         note = msgspec.convert({key: value for key, value in plain.items() if key != "side"}, Note)
     except msgspec.ValidationError as error:
         message = f"the note of the program is damaged or edited: {error}."

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+from keyword import iskeyword
 from typing import Final
 
 _MODULE: Final = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*", re.ASCII)
@@ -24,7 +25,8 @@ def is_name(text: object) -> bool:
 
 def is_module(text: object) -> bool:
     """Whether a text can be the name of a module, ``torch_npu`` or ``package.module``."""
-    return isinstance(text, str) and _MODULE.fullmatch(text) is not None
+    is_dotted = isinstance(text, str) and _MODULE.fullmatch(text) is not None
+    return is_dotted and not any(map(iskeyword, str(text).split(".")))
 
 
 def is_path(text: object) -> bool:

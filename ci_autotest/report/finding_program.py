@@ -20,6 +20,7 @@ from ci_autotest.program.repro.rank_processes import global_lines, ranks_of
 from ci_autotest.program.repro.ranks import rank_lines
 from ci_autotest.program.repro.snippet import Snippet, has_known_operators, made_lines, snippet, tensor_expression
 from ci_autotest.program.repro.snippet_checks import Facts
+from ci_autotest.program.repro.snippet_sides import own_names
 from ci_autotest.report.finding_folders import FINDINGS
 from ci_autotest.values.finding import TOLERATED_BLAMES
 from ci_autotest.values.tolerance import tolerance_for
@@ -89,7 +90,9 @@ def shown_program(
     if found.text:
         return found
     text = _outline(recording, finding, found.reason)
-    is_known = permissions is None or has_known_operators(recording, permissions)
+    is_known = permissions is None or (
+        has_known_operators(recording, permissions) and own_names(recording.note) <= {*permissions.names}
+    )
     # What is only to be read may be pasted all the same.
     return found._replace(text=text if is_known or is_plain_program(text) else "")
 
@@ -275,7 +278,7 @@ def _answers(recording: Recording, finding: Finding) -> list[str]:
             return share_lines(recording)
         case OnnxRuntimeNote():
             return ["# the code below is exported by torch.onnx.export and run by onnxruntime"]
-        case ExportNote(transform=path):
+        case ExportNote(transform=path) if path:
             return [f"# the code below is exported by torch.export and run by what {path} makes of it"]
         case SubstituteNote(spellings=spellings):
             return _replacements(spellings, finding)

@@ -21,7 +21,7 @@ from ci_autotest.report.document import one_line, plain
 from ci_autotest.report.finding_program import program_or_reason
 from ci_autotest.report.links import repository_path
 from ci_autotest.report.power_text import power_lines, power_sentence, unscored
-from ci_autotest.report.verdict_line import headline, partial_sentences, unsupported_sentence
+from ci_autotest.report.verdict_line import headline, partial_sentences, unsupported_sentence, verdict
 from ci_autotest.values.amounts import plural
 from ci_autotest.values.delegation import DelegationCounts
 from ci_autotest.values.finding import Finding, counts_against
@@ -81,8 +81,11 @@ def _suites(result: RunResult) -> list[Any]:
         for (name, file), items in groups.items()
     ]
     broken: dict[str, list[BrokenTest]] = {}
-    # What ended the run is no test's, so it is a testcase of its own.
-    ended = [BrokenTest(test="ci-autotest", message=result.error.message)] if result.error is not None else []
+    # What ended the run, or kept it from comparing anything, is no test's, so it is a testcase of its own.
+    why = result.error.message if result.error is not None else ""
+    if not why and result.exit_code and not result.results and not result.broken:
+        why = result.notes[0] if result.notes else verdict(result)
+    ended = [BrokenTest(test="ci-autotest", message=why)] if why else []
     for each in (*result.broken, *ended):
         broken.setdefault(_names(each.test, each.location)[0], []).append(each)
     suites += _power_suites(result)

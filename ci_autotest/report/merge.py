@@ -26,6 +26,7 @@ from ci_autotest.values.result import (
     RunResult,
     Summary,
     TestResult,
+    one_error,
     worst,
 )
 from ci_autotest.values.tally import PairTally, TestTally, UsageTally, add, result_fields, tallies_of, usage_of
@@ -75,7 +76,8 @@ def merge(results: Sequence[RunResult]) -> RunResult:
             summary=summarize(tests, findings, broken),
             broken=broken,
             interrupted=any(part.interrupted for part in parts),
-            error=next((part.error for part in parts if part.error is not None), None),
+            # A file of a shard's report that could not be written is none of the merged one.
+            error=one_error([part.error for part in parts if part.error and not part.error.is_of_report]),
             notes=_merged_notes(parts),
             fixed=_merged_fixed(parts, findings),
             new=_merged_new(parts, findings),

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from ci_autotest.errors import OutputError
+from ci_autotest.errors import OutputError, UnavailableError, UsageError
 from ci_autotest.report.atomic import write_bytes
 from ci_autotest.report.finding_folders import is_finding_id
-from ci_autotest.values.result import SCHEMA, RunResult
+from ci_autotest.values.result import SCHEMA, RunError, RunResult
 from ci_autotest.values.schema import schema_of
 
 if TYPE_CHECKING:
@@ -79,6 +79,15 @@ def read(path: Path) -> RunResult:
     return parsed(_content(path), str(path))
 
 
+def _with_error(result: RunResult) -> RunResult:
+    """Return a report of before, in which what ended the run was one of the notes, with that as its error."""
+    places = {UsageError.exit_code: 0, UnavailableError.exit_code: -1}
+    if result.error is not None or result.exit_code not in places or not result.notes:
+        return result
+    error = RunError(result.notes[places[result.exit_code]], result.exit_code)
+    return msgspec.structs.replace(result, error=error)
+
+
 def parsed(data: bytes, where: str) -> RunResult:
     """Return the report in ``data``, read strictly.
 
@@ -92,7 +101,7 @@ def parsed(data: bytes, where: str) -> RunResult:
     result = _decoded(data, where)
     _check_keys(data, where)
     _check_names(result, where)
-    return result
+    return _with_error(result)
 
 
 def json_schema() -> dict[str, Any]:

@@ -22,7 +22,7 @@ from ci_autotest.values.speed import SpeedResult
 from ci_autotest.values.verdict import WORST_FIRST, Outcome, Struct
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
 SCHEMA: Final = "ci-autotest/report/1"
 
@@ -325,10 +325,18 @@ class RunError(Struct, frozen=True):
     Attributes:
         message: What happened, in a sentence.
         status: The exit status that it gives.
+        is_of_report: Whether the run went on, and only a file of its report could not be written.
     """
 
     message: str
     status: int
+    is_of_report: bool = False
+
+
+def one_error(errors: Sequence[RunError]) -> RunError | None:
+    """Return errors as one, with the status of the first; ``None`` of none."""
+    messages = dict.fromkeys(error.message for error in errors)
+    return msgspec.structs.replace(errors[0], message=" ".join(messages)) if errors else None
 
 
 class RunResult(Struct, frozen=True, kw_only=True):

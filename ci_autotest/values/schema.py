@@ -27,7 +27,9 @@ _ENTRY: Final = re.compile(r" {4}(\w+): (.*)")
 def schema_of(kind: type[msgspec.Struct]) -> dict[str, Any]:
     """Return the JSON Schema (draft 2020-12) of ``kind``; its keys are described by the section ``Attributes``."""
     schema: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(msgspec.json.schema(kind)))
-    inherited = {each.__name__: _descriptions_of(each) for each in _descendants(msgspec.Struct)}
+    inherited = {
+        each.__name__: _descriptions_of(each) for each in _descendants(msgspec.Struct) if _root(each) == _root(kind)
+    }
     for title, definition in schema["$defs"].items():
         text = inspect.cleandoc(definition.get("description", ""))
         if "properties" in definition:
@@ -39,6 +41,11 @@ def schema_of(kind: type[msgspec.Struct]) -> dict[str, Any]:
         if text:
             definition["description"] = _markdown(text)
     return schema
+
+
+def _root(kind: type) -> str:
+    """Return the package of a type: names of classes are unique in it only."""
+    return kind.__module__.partition(".")[0]
 
 
 def _descendants(kind: type) -> Iterator[type]:

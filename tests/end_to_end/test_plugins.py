@@ -12,6 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from ci_autotest.commands.output_writer import permissions_in
+from ci_autotest.discovery import select
+from ci_autotest.errors import ConfigError
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -101,7 +105,9 @@ def other(folder: Path, name: str, points: Sequence[str], **files: str) -> Path:
 
 SAID = {
     "toy": "backend 'toy' is provided by two packages, another-toy and ci-autotest-toy. Uninstall one of them.",
-    "broken": "backend 'broken' of package another-toy cannot be imported: No module named 'a_module_that_is_not_there'.",
+    "broken": "backend 'broken' of package another-toy cannot be imported: ModuleNotFoundError: No module named "
+    "'a_module_that_is_not_there'.",
+    "ends": "backend 'ends' of package another-toy cannot be imported: SystemExit: 0.",
     "plain": "backend 'plain' is 3, which is not a class of candidates with that tag.",
     "brokn": "allowed: torch, torch.compile, fx,",
 }
@@ -110,8 +116,12 @@ SAID = {
 def test_run__kinds_that_cannot_be_used__are_one_sentence_each_and_others_go_on(
     tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
 ):
-    points = ["toy = 'another:Kind'", "broken = 'another:Kind'", "plain = 'plain_kind:x'"]
-    files = {"another": "import a_module_that_is_not_there\n", "plain_kind": "x = 3\n"}
+    points = ["toy = 'another:Kind'", "broken = 'another:Kind'", "plain = 'plain_kind:x'", "ends = 'ends:x'"]
+    files = {
+        "another": "import a_module_that_is_not_there\n",
+        "plain_kind": "x = 3\n",
+        "ends": "import sys; sys.exit(0)",
+    }
     own = FreshEnvironment(tmp_path_factory.mktemp("other"))
     for project in (EXAMPLE, other(tmp_path_factory.mktemp("src") / "p", "another-toy", points, **files)):
         own.install(project, tmp_path_factory.mktemp("wheel"))
@@ -138,3 +148,33 @@ def test_list__what_is_wrong_with_a_kind_or_source__is_one_sentence(
 ):
     done = environment.run(configured(tmp_path, row), "list", path)
     assert (done.returncode, sentence in done.stderr) == (2, True), done.stderr
+
+
+def test_permissions_in__package_of_a_kind_is_not_here__other_rows_permit_what_they_name(tmp_path: Path):
+    """A job that only comments need not have the packages."""
+    row = "{name: k, backend: substitute, replace: {torch.exp: mine.exp}}, {name: c, backend: not_here, level: 2}"
+    found = permissions_in(configured(tmp_path, row) / "autotest.yml")
+    assert found.names == {"mine.exp"}
+
+
+@pytest.mark.parametrize(
+    ("files", "said"),
+    [
+        ({}, "names 'parent.tests_in', which is not an installed package"),
+        ({"parent/__init__.py": "raise SystemExit(7)", "parent/tests_in/__init__.py": "from ci_autotest import autotest"}, ""),
+    ],
+    ids=["missing", "parent is not imported"],
+)  # fmt: skip
+def test_select__source_within_a_package__imports_nothing_of_it(
+    files: dict[str, str], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr("ci_autotest.discovery.module_in", lambda _: "parent.tests_in")
+    for name, text in {**files, **({"parent/tests_in/a.py": "autotest"} if files else {})}.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    if said:
+        with pytest.raises(ConfigError, match=said):
+            select(["source:nested"], tmp_path, tmp_path)
+    else:
+        assert select(["source:nested"], tmp_path, tmp_path).files == ("source:nested/a",)

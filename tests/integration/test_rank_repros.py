@@ -206,6 +206,7 @@ _FUNCTIONAL = "dist._functional_collectives.all_reduce(torch.ones(1), 'sum', dis
         pytest.param("dist.all_reduce(torch.ones(1))", "", id="c10d"),
         pytest.param(f"found = {_FUNCTIONAL}", "all_reduce", id="begun"),
         pytest.param(f"found = {_FUNCTIONAL} + 1", "", id="waited for"),
+        pytest.param(f"found = {_FUNCTIONAL}.reshape(1, 1).unbind(0)", "all_reduce", id="parts of one"),
     ],
 )
 def test_launcher__collective_that_has_ended__is_left(call: str, place: str, tmp_path: Path):

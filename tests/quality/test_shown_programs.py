@@ -22,7 +22,7 @@ from ci_autotest.backends.torch_eager import TorchBackend
 from ci_autotest.kinds import CompileCandidate, TorchCandidate
 from ci_autotest.program.ir import PLACEHOLDER, TensorSpec
 from ci_autotest.program.json_values import plain_program
-from ci_autotest.program.note import note_of, plain_note
+from ci_autotest.program.note import ModuleNote
 from ci_autotest.program.repro.plain_program import is_plain_program
 from ci_autotest.program.serialize import encode_program, encode_tensors
 from ci_autotest.report.evidence import evidence_of
@@ -204,9 +204,7 @@ def test_evidence_of__its_program_is_executed(name: str, kind: str, tmp_path: Pa
     for tensors in (files[1], None):
         found = evidence_of(finding(recording, kind), files[0], tensors)
         assert execute(found.program, tmp_path, recording, monkeypatch)
-    unnamed = replace(
-        recording, note=note_of({**plain_note(recording.note), "backend": "a candidate that no few lines are"})
-    )
+    unnamed = replace(recording, note=msgspec.structs.replace(recording.note, side=ModuleNote()))
     found = evidence_of(finding(recording, kind), encode_program(unnamed), files[1])
     assert execute(found.program, tmp_path, recording, monkeypatch)
 

@@ -96,7 +96,7 @@ def test_read__almost_nothing__is_the_defaults(text, tmp_path):
         ("case_timeout: 5d", "case_timeout is '5d', which is not a duration."),
         ("candidates: {name: a}", "candidates is a mapping; a list is expected."),
         ("candidates: [{name: a}]", "candidates[0] lacks 'backend'. Add it."),
-        ("candidates: [{name: a, backend: tensorflow}]", "candidates[0].backend is 'tensorflow'; allowed: torch, torch.compile, fx, onnxruntime, export, substitute, module, dtensor, ddp, fsdp."),
+        ("candidates: [{name: a, backend: tensorflow}]", "candidates[0].backend is 'tensorflow'; allowed: torch, torch.compile, fx, onnxruntime, export, substitute, module, dtensor, ddp, fsdp, and what other packages add."),
         ("candidates: [{name: ../a, backend: torch}]",
          "candidate '../a' has a wrong name. Write letters, digits and . _ + -, a letter or digit first,"),
         ("candidates: [{name: a b, backend: torch}]", "candidate 'a b' has a wrong name."),

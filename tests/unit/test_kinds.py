@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import pytest
 import ci_autotest
 from ci_autotest.config import decode
 from ci_autotest.errors import ConfigError
-from ci_autotest.kinds import KINDS
+from ci_autotest.kinds import KINDS, ModuleCandidate, TorchCandidate, running_as
 from ci_autotest.program.note import note_of
 
 PACKAGE = Path(ci_autotest.__file__).parent
@@ -55,6 +56,22 @@ def test_decode__row_of_each_kind__is_its_type(kind: str):
     assert found.backend == kind
     assert msgspec.json.decode(msgspec.json.encode(found), type=type(found)) == found
     assert note_of({"backend": kind}).backend == kind
+
+
+@pytest.mark.parametrize(
+    "value", [float("inf"), {"a": [float("nan")]}, {1: 2}, {"a": date(2020, 1, 1)}, {"a": b"x"}, {"a": {1, 2}}], ids=str
+)
+def test_decode__option_that_a_worker_would_get_as_another__is_refused(value: object):
+    row = {"name": "c", "backend": "export", "compile": "a.b", "options": {"key": value}}
+    with pytest.raises(ConfigError, match="candidate 'c' has options with"):
+        decode({"candidates": [row]}, "f")
+
+
+def test_running_as__key_that_the_other_kind_has_not__is_refused():
+    with pytest.raises(ConfigError, match="has 'load', which torch runs without, as module"):
+        running_as(TorchCandidate(name="c", load=("a.so",)), ModuleCandidate, module="toy")
+    found = running_as(TorchCandidate(name="c", device="npu", module="toy_npu"), ModuleCandidate, module="toy")
+    assert (found.module, found.device) == ("toy", "npu")
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -18,6 +18,7 @@ from torch.distributed._functional_collectives import AsyncCollectiveTensor
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 from ci_autotest.backends.devices import seed
 from ci_autotest.backends.input_copies import CPU
@@ -243,7 +244,7 @@ class RankWatch(TorchDispatchMode):
             raise
         # An operator on the result of a collective that has begun waits for it inside.
         is_pending = any(issubclass(each, AsyncCollectiveTensor) for each in types)
-        has_waited = is_pending and not isinstance(found, AsyncCollectiveTensor)
+        has_waited = is_pending and not any(isinstance(each, AsyncCollectiveTensor) for each in tree_leaves(found))
         is_done = name == _WAIT or func.namespace == _WAITS_INSIDE
         if has_waited or (is_collective and (is_done or (func.namespace == "c10d" and not self._returns_early))):
             self._process.enter_collective("")

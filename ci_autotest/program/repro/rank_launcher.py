@@ -54,7 +54,8 @@ class CollectiveWatch(TorchDispatchMode):
             self.enter(name)
         found = func(*args, **(kwargs or {{}}))
         is_pending = any(issubclass(each, AsyncCollectiveTensor) for each in types)  # an operator on it waits inside
-        has_waited = is_pending and not isinstance(found, AsyncCollectiveTensor)
+        leaves = torch.utils._pytree.tree_leaves(found)
+        has_waited = is_pending and not any(isinstance(each, AsyncCollectiveTensor) for each in leaves)
         if has_waited or (is_collective and (name == "wait_tensor" or func.namespace in {done})):
 {finish}            self.enter("")
         return found

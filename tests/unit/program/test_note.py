@@ -68,6 +68,18 @@ def test_note_of__plain_note__is_the_same(side: KindNote):
         ({"backend": "torch", "import": ["os"]}, "'os', which is not a module of the user's"),
         ({"backend": "ddp", "wrap": "a:b\nimport os"}, "which is not module:function"),
         ({"backend": "torch.compile", "options": {"x=0)": 1}}, "not an argument of torch.compile"),
+        (
+            {"backend": "substitute", "spellings": {"a.b": ["torch.exp: 0, evil()"]}},
+            "'torch.exp: 0, evil()', which is not",
+        ),
+        ({"backend": "substitute", "renames": {"torch.add": "torch.hub.load"}}, "which is not one of its functions"),
+        ({"backend": "substitute", "spellings": {"class.if": ["torch.exp"]}}, "'class.if', which is not a function"),
+        (
+            {"backend": "export", "transform": "a.b", "options": {"class": 1}},
+            "'class', which is not an argument of a.b",
+        ),
+        ({"backend": ["torch"]}, "has backend \"['torch']\", which this version does not know"),
+        ({"backend": "of tomorrow"}, "has backend 'of tomorrow', which this version does not know"),
         ({"libraries": ["numpy"]}, "damaged or edited"),
         ({"env": {"A": 1}}, "damaged or edited"),
     ],

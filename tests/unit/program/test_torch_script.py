@@ -294,11 +294,11 @@ def test_repro_text__note_names_no_module__is_never_printed_as_code(name: object
         ({"backend": "torch.compile", "options": ["dynamic"]}, "damaged or edited"),
         (
             {"backend": "substitute", "spellings": {"k.exp": ["torch.exp"]}, "renames": {"torch.exp": "EVIL().x"}},
-            "is not a function: it is never",
+            "which is not",
         ),
         (
             {"backend": "substitute", "spellings": {"k.exp()": ["torch.exp"]}, "renames": {"torch.exp": "k.exp"}},
-            "is not a function: it is never",
+            "which is not",
         ),
     ],
 )

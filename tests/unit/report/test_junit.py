@@ -93,6 +93,12 @@ def test_write__run_that_refused_to_begin__is_an_error_that_says_why(tmp_path):
     assert (kinds(case), case.result[0].message) == ([Error], "ended before it compared anything: no")
 
 
+def test_write__run_that_compared_nothing__is_an_error_that_says_why(tmp_path):
+    case = only_case(samples.run(results=(), exit_code=3, notes=("candidate 'gpu' was skipped",)), tmp_path)
+
+    assert (kinds(case), case.result[0].message) == ([Error], "candidate 'gpu' was skipped")
+
+
 def test_write__unsupported__skip_carries_the_reason(tmp_path):
     why = UnsupportedCases(reason=next(iter(UnsupportedReason)), cases=3, details=("no kernel for float16",))
     result = samples.outcome(outcome="unsupported", cases=CaseCounts(unsupported=3), unsupported=(why,))

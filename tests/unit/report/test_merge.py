@@ -210,6 +210,18 @@ def test_merge__an_error_ended_one_shard__the_merged_run_ends_with_its_status():
     assert (merged.error, merged.exit_code) == (error, 4)
 
 
+def test_merge__file_of_a_shard_could_not_be_written__is_none_of_the_merged_report():
+    error = RunError("junit.xml cannot be written", 2, is_of_report=True)
+    merged = settled(merge([shard(1), shard(2, error=error, exit_code=2)]), "misaligned")
+    assert (merged.error, merged.exit_code) == (None, 0)
+
+
+def test_merge__errors_ended_two_shards__both_are_said():
+    first, second = (RunError(f"no node {i} is left.", 4) for i in (1, 2))
+    merged = merge([shard(1, error=first), shard(2, error=second)])
+    assert merged.error == RunError("no node 1 is left. no node 2 is left.", 4)
+
+
 def test_merge__order_of_shards__does_not_matter():
     shards = [shard(index, 3, results=(samples.outcome(test=f"a.py::t{index}"),)) for index in (1, 2, 3)]
 

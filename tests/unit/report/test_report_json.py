@@ -12,7 +12,7 @@ import pytest
 
 from ci_autotest.errors import OutputError
 from ci_autotest.report import report_json
-from ci_autotest.values.result import CaseCounts
+from ci_autotest.values.result import CaseCounts, RunError
 from tests import report_samples as samples
 
 
@@ -52,6 +52,13 @@ def test_write__any_report__is_indented_and_ends_with_a_line_end(path):
     text = path.read_text()
     assert text.startswith('{\n  "schema": "ci-autotest/report/1",\n  "seed": 1729,\n')
     assert text.endswith("}\n")
+
+
+@pytest.mark.parametrize(("status", "said"), [(2, "first"), (4, "last"), (1, None)])
+def test_read__report_of_before__has_the_error_that_was_a_note(status: int, said: str | None, path):
+    report_json.write(samples.run(exit_code=status, notes=("first", "last")), path)
+
+    assert report_json.read(path).error == (None if said is None else RunError(said, status))
 
 
 def test_write__infinite_difference__is_null(path):

@@ -120,7 +120,7 @@ def hold_to_causes(result: RunResult) -> None:
     sign = verdict(result)[0]
     assert (sign == "✗") == bool(result.exit_code or not any(item.cases.compared for item in result.results)), result
     assert sign in render_comment(result)
-    assert bool(failed_cases(result)) == bool(of_tests or result.error)
+    assert bool(failed_cases(result)) == bool(of_tests or result.error or (result.exit_code and not result.results))
     assert bool(annotate(result)) == bool(of_tests)
     again = failed_after(result, (), has_all_candidates=True)
     assert {cause.test for cause in of_tests} <= {*again}
