@@ -15,6 +15,7 @@ import re
 import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -63,6 +64,21 @@ _MODES: Final = torch._C._TorchDispatchModeKey  # torch has no public name for i
 _NOTE_CHARS: Final = 200
 
 
+def compiler_of(compiler: Any, options: Mapping[str, Any]) -> Callable[..., Any]:
+    """Return what compiles a graph, as ``torch.compile`` makes it of its arguments.
+
+    Raises:
+        Exception: Torch has no such compiler, or the compiler has no such mode or option.
+    """
+    if compiler == "inductor":  # Its entry takes neither: torch turns both into a configuration first.
+        own: Any = torch._TorchCompileInductorWrapper
+        compiled: Callable[..., Any] = own(options.get("mode"), options.get("options"), options.get("dynamic"))
+        return compiled
+    lookup: Any = torch._dynamo.lookup_backend
+    found: Callable[..., Any] = lookup(compiler)
+    return partial(found, **options)
+
+
 class DelegationWatch:
     """A compiler of dynamo's graphs that passes them on to another one, and watches what becomes of them.
 
@@ -108,9 +124,8 @@ class DelegationWatch:
             raise RuntimeError(message)
         self.graphs += 1
         self.capture(graph, example_inputs)
-        lookup: Any = torch._dynamo.lookup_backend
         try:
-            function: Callable[..., Any] = lookup(self._compiler)(graph, example_inputs, **options)
+            function = compiler_of(self._compiler, options)(graph, example_inputs)
         finally:
             if self.on_compiled is not None:
                 self.on_compiled()

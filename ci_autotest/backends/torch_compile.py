@@ -29,7 +29,7 @@ from ci_autotest.backends.body_function import (
 )
 from ci_autotest.backends.case_scope import CaseScope
 from ci_autotest.backends.compiled_bodies import CompiledBodies, CompiledBody, KeptCallables, body_key
-from ci_autotest.backends.delegation import BODY, OF_TORCH, DelegationWatch
+from ci_autotest.backends.delegation import BODY, OF_TORCH, DelegationWatch, compiler_of
 from ci_autotest.backends.devices import lacking
 from ci_autotest.backends.operators.identity import operator_of, step_operator
 from ci_autotest.backends.operators.user_operators import UserOperator
@@ -121,6 +121,12 @@ class CompileBackend(Backend):
             hint = f"Did you mean {nearest[0]!r}? " if nearest else ""
             message = f"torch.compile has no backend {self._compiler!r}. {hint}Allowed here: {', '.join(known)}."
             raise ConfigError(message) from error
+        if self._compiler == "inductor":
+            try:
+                compiler_of(self._compiler, self._options)
+            except RuntimeError as error:
+                message = f"torch.compile refuses the options: {' '.join(error_text(error).split())[:300]}."
+                raise ConfigError(message) from error
 
     def replace(self, functions: Mapping[str, Callable[..., Any]]) -> None:
         """Let targets of the setup name other functions."""

@@ -44,7 +44,8 @@ def read(path: Path, *, has_all_kinds: bool = True) -> Config:
     except (OSError, ValueError) as error:
         message = f"configuration {str(path)[:200]} cannot be read: {getattr(error, 'strerror', None) or error}."
         raise ConfigError(message) from error
-    plain = parse(text, f"configuration {path}") or {}
+    plain = parse(text, f"configuration {path}")
+    plain = {} if plain is None else plain
     if not has_all_kinds and isinstance(plain, dict) and isinstance(plain.get("candidates"), list):
         plain["candidates"] = [row for row in plain["candidates"] if isinstance(row, dict) and _is_known(row)]
     config = decode(plain, str(path))
@@ -225,8 +226,6 @@ def _allowed(path: str) -> str:
     name = path.rpartition(".")[2].partition("[")[0]  # of a list's item, the list's
     key = name if "." not in path else f"{path.partition('[')[0].partition('.')[0]}.{name}"
     words: tuple[str, ...] = _WORDS.get(key, ())
-    words += tuple(set(names_in(PLUGINS)) - {*words}) if path.endswith("].backend") else ()
-    words += ("and what other packages add",) if path.endswith("].backend") else ()
     return f"allowed: {', '.join(words)}" if words else "it is not one of the allowed values"
 
 
@@ -236,8 +235,8 @@ _WORDS: Final[dict[str, tuple[str, ...]]] = {
     "tolerances.metric": ("elements", "relative_norm", "cosine", "snr_db", "ulp"),
     "workers": ("a number", "auto"),
     "fail_on": FAIL_ON,
-    "candidates.backend": tuple(KINDS),
     "candidates.mode": ("eager", "graph"),
+    "compat": ("oneflow",),
     "candidates.takes": ("program", "module"),
     "candidates.layouts": ("contiguous",),
     "reference.device": ("cpu", "cuda", "auto"),
@@ -286,11 +285,17 @@ def _row(row: object, where: str, at: str) -> object:
     what = f"{where}: backend '{backend}'"
     kind = loaded(entry_of(PLUGINS, str(backend), what), what)
     if not (isinstance(kind, type) and issubclass(kind, Candidate)) or kind.__struct_config__.tag != backend:
-        message = f"{what} is {kind!r}, which is not a class of candidates with that tag."
+        message = (
+            f"{what} is {str(kind)[:80]}, which is not a class of candidates with tag='{backend}': its package has to "
+            "correct the entry point."
+        )
         raise ConfigError(message)
-    _refuse_unknown({key: value for key, value in row.items() if key != "backend"}, kind, where, at)
     try:
+        _refuse_unknown({key: value for key, value in row.items() if key != "backend"}, kind, where, at)
         candidate = msgspec.convert(row, kind)
+    except NameError as error:
+        message = f"{what}: a key of {kind.__name__} has a type that is not imported at run time: {error_text(error)}."
+        raise ConfigError(message) from error
     except msgspec.ValidationError as error:
         said = str(error) if " - at `$" in str(error) else f"{error} - at `$`"
         message = f"{where}: {_sentence(said.replace('`$', f'`$.{at}'.rstrip('.')))}"
@@ -302,10 +307,17 @@ def _row(row: object, where: str, at: str) -> object:
     except (ConfigError, KeyboardInterrupt):
         raise
     except BaseException as error:  # code of the package
-        message = f"{what} raised {type(error).__name__}: {error_text(error)[:300]}."
+        said = " ".join(error_text(error).split())[:300]
+        message = f"{what} cannot be used: {kind.__name__} of its package raised {type(error).__name__}: {said}."
         raise ConfigError(message) from error
     if not isinstance(lowered, tuple(KINDS.values())):
-        message = f"{what} runs as {type(lowered).__name__}, which is none of the kinds of ci-autotest."
+        message = (
+            f"{what} runs as {type(lowered).__name__}, which is none of the kinds of ci-autotest: `lowered` of "
+            f"{kind.__name__} has to return one."
+        )
+        raise ConfigError(message)
+    if lowered.name != candidate.name:
+        message = f"{what} renames candidate {candidate.name!r} to {lowered.name[:80]!r}, which `lowered` must not."
         raise ConfigError(message)
     return plain
 
@@ -324,13 +336,20 @@ def _own_keys(row: object, where: str, at: str) -> object:
         return row
     kinds = {name: {"backend": None, **_fields(kind)} for name, kind in KINDS.items()}
     backend = row.get("backend")
-    own = kinds.get(backend, {}) if isinstance(backend, str) else {}
+    if not isinstance(backend, str) or backend not in kinds:
+        given = f"is {backend!r}"[:80] if "backend" in row else "is missing"
+        message = (
+            f"{where}: {at}backend {given}; allowed: {', '.join(kinds)}, and what installed packages add: "
+            f"{', '.join(sorted(set(names_in(PLUGINS)) - {*kinds})) or 'none'}."
+        )
+        raise ConfigError(message)
+    own = kinds[backend]
     every = {key for keys in kinds.values() for key in keys}
     for key, value in row.items():
         if key not in every:
-            raise ConfigError(_unknown(where, at, key, own or every))
+            raise ConfigError(_unknown(where, at, key, own))
         has_it = [name for name, keys in kinds.items() if key in keys]
-        if own and key not in own and value not in (kinds[has_it[0]][key], None, [], {}):
+        if key not in own and value not in (kinds[has_it[0]][key], None, [], {}):
             other = (
                 f"Write backend: {' or '.join(has_it)}, or remove it." if len(has_it) <= _KINDS_NAMED else "Remove it."
             )
@@ -339,7 +358,7 @@ def _own_keys(row: object, where: str, at: str) -> object:
                 f"use. {other}"
             )
             raise ConfigError(message)
-    return {key: value for key, value in row.items() if key in own} if own else row
+    return {key: value for key, value in row.items() if key in own}
 
 
 _SECTIONS: Final[dict[str, type]] = {

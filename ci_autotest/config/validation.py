@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import math
 import re
+from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
@@ -37,6 +38,9 @@ def check(config: Config, where: str) -> None:
     Raises:
         ConfigError: It has one.
     """
+    if not config.output.strip() or Path(config.output) == Path(Path(config.output).anchor):
+        message = f"{where}: output is {config.output[:80]!r}. Give a folder for the report, such as autotest-report."
+        raise ConfigError(message)
     # Called for their errors; the values are converted again where they are used.
     duration_s(config.case_timeout, f"{where}: case_timeout")
     size_bytes(config.memory, f"{where}: memory")

@@ -18,6 +18,11 @@ if TYPE_CHECKING:
 COMPILE_OPTIONS: Final = frozenset({"backend", "mode", "dynamic", "fullgraph", "options"})
 #: Arguments of ``torch.onnx.export`` (PyTorch 2.13) that `options:` may hold; ``dynamo`` chooses between its exporters.
 EXPORT_OPTIONS: Final = frozenset({"dynamo", "opset_version"})
+_TYPES: Final[dict[str, tuple[type, str]]] = {
+    "backend": (str, "the name of a compiler, such as inductor"), "mode": (str, "the name of a mode"),
+    "dynamic": (bool, "true or false"), "fullgraph": (bool, "true or false"),
+    "options": (dict, "a mapping of options of the compiler"),
+}  # fmt: skip
 _NO_CALL: Final = "an exported model has no call of the body that could be timed"
 
 
@@ -66,6 +71,12 @@ class CompileCandidate(BodyCandidate, frozen=True, kw_only=True, tag="torch.comp
         yield from super().faults()
         yield from unknown_options(self.backend, self.options, COMPILE_OPTIONS)
         yield from wrong_values("options", self.options)
+        for key, (kind, words) in _TYPES.items():
+            value = self.options.get(key)
+            if value is not None and not isinstance(value, kind):
+                yield f"has options with {key}: {str(value)[:80]}. Write {words}."
+        if self.options.get("mode") and self.options.get("options"):
+            yield "has options with both mode and options, of which torch.compile takes one. Remove one."
         if self.delegated and not is_path(self.delegated):
             yield f"has delegated {self.delegated!r}. Write module.function."
         if self.inference and self.forward_only:

@@ -114,7 +114,9 @@ class SubstituteCandidate(DeviceCandidate, frozen=True, kw_only=True, tag="subst
         if isinstance(self.forward_only, tuple):
             yield from unknown_names("forward_only", self.forward_only, self.replace, "which it does not replace")
         for device in self.devices:
-            if not is_name(device):
+            if device == "gpu":
+                yield "has devices: 'gpu', which is no kind of device of PyTorch. Did you mean 'cuda'?"
+            elif not is_name(device):
                 yield f"has devices: {device[:80]!r}. Write kinds of devices without an index, such as cpu or cuda."
 
     def _wrong_paths(self) -> Iterator[str]:

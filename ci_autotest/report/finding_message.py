@@ -147,8 +147,14 @@ def headline(finding: Finding) -> str:
 def _unlike(finding: Finding) -> str:
     """Return how a tensor differs of which one side is not finite."""
     pair = finding.difference.first_pair_decimal if finding.difference is not None else ("", "")
-    is_reference = pair[1].lstrip("-") in _NOT_FINITE
-    return f"{pair[0]} where the reference is {pair[1]}" if is_reference else "not finite"
+    if pair[1].lstrip("-") not in _NOT_FINITE:
+        return "not finite"
+    is_of_reference = finding.blame == "reference"  # Then the reference is the subject.
+    return (
+        f"{pair[1]} where the candidate is {pair[0]}"
+        if is_of_reference
+        else f"{pair[0]} where the reference is {pair[1]}"
+    )
 
 
 def _subject(finding: Finding) -> str:

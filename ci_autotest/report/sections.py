@@ -128,13 +128,20 @@ def fixed_part(result: RunResult, rank: int) -> Part:
     """Return how the run compares with its baseline, if it has one."""
     if result.new is None and not result.fixed:
         return Region(name="baseline"), []
+    if result.new is None:  # Without a baseline, these were findings of earlier runs.
+        counts = f"{len(result.fixed):,} fixed"
+        return _fixed_blocks(result, rank, "Findings of earlier runs: ", counts)
     known = sum(finding.known is not None for finding in result.findings)
     new = sum(finding.known is None and finding.id in (result.new or ()) for finding in result.findings)
     still = len(result.findings) - known - new
     counts = f"{new:,} new, {still:,} still there, {known:,} known, {len(result.fixed):,} fixed"
+    return _fixed_blocks(result, rank, "Findings against the baseline: ", counts)
+
+
+def _fixed_blocks(result: RunResult, rank: int, lead: str, counts: str) -> Part:
     names = joined(", ", (Code(name, 150) for name in result.fixed[:_FIXED]))
     tail = (": ", names, ", …" if len(result.fixed) > _FIXED else "") if names else ""
-    blocks = [Block("baseline", tuple(_sentence(rank, ending) for ending in ((counts, tail), counts)))]
+    blocks = [Block("baseline", tuple(_sentence(rank, lead, ending) for ending in ((counts, tail), counts)))]
     return Region(name="baseline"), blocks
 
 
@@ -225,8 +232,8 @@ def _beyond(items: Sequence[object], most: int) -> int:
     return max(0, len(items) - most)
 
 
-def _sentence(rank: int, ending: Line) -> BlockForm:
-    said = markdown(("Findings against the baseline: ", ending, "."))
+def _sentence(rank: int, lead: str, ending: Line) -> BlockForm:
+    said = markdown((lead, ending, "."))
     return BlockForm(rank, "baseline", partial(str, f"{said}\n\n"))
 
 

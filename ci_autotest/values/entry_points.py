@@ -66,7 +66,9 @@ def loaded(point: EntryPoint, what: str) -> Any:
         raise
     except BaseException as error:  # a module may end its process, too
         package = f" of package {point.dist.name}" if point.dist is not None else ""
-        message = f"{what}{package} cannot be imported: {type(error).__name__}: {error_text(error)[:300]}."
+        message = (
+            f"{what}{package} cannot be imported: {type(error).__name__}: {' '.join(error_text(error).split())[:300]}."
+        )
         raise ConfigError(message) from error
 
 

@@ -79,7 +79,7 @@ CONFIGURATION = {
     ),
     "unknown backend": Row(
         "run",
-        "{folder}/autotest.yml: candidates[0].backend is 'substitut'; allowed: torch, torch.compile, fx, onnxruntime, export, substitute, module, dtensor, ddp, fsdp, and what other packages add.",
+        "{folder}/autotest.yml: candidates[0].backend is 'substitut'; allowed: torch, torch.compile, fx, onnxruntime, export, substitute, module, dtensor, ddp, fsdp, and what installed packages add: none.",
         config="candidates: [{name: a, backend: substitut}]\n",
     ),
     "unknown strictness": Row(

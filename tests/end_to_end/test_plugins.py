@@ -108,8 +108,8 @@ SAID = {
     "broken": "backend 'broken' of package another-toy cannot be imported: ModuleNotFoundError: No module named "
     "'a_module_that_is_not_there'.",
     "ends": "backend 'ends' of package another-toy cannot be imported: SystemExit: 0.",
-    "plain": "backend 'plain' is 3, which is not a class of candidates with that tag.",
-    "brokn": "allowed: torch, torch.compile, fx,",
+    "plain": "backend 'plain' is 3, which is not a class of candidates with tag='plain'",
+    "brokn": "what installed packages add: broken, ends, plain, toy.",
 }
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from importlib.util import find_spec
+from typing import Any
 
 import numpy as np
 import pytest
@@ -312,3 +313,25 @@ def test_record__function_that_the_author_compiled__is_recorded_as_written():
     compiled = real.compile(lambda value: real.sin(value) + 1, backend="eager")
     program = record(lambda: compiled(x())).program
     assert [step.target for step in program.steps[:-1]] == ["t0", "torch.sin", "operator.add"]
+
+
+@pytest.mark.filterwarnings("ignore")  # the compiler's own
+@pytest.mark.parametrize(
+    "options",
+    [{"mode": "reduce-overhead"}, {"options": {"max_autotune_pointwise": True}}, {"mode": "default"}],
+    ids=str,
+)
+def test_judge__mode_or_options_of_inductor__are_taken_as_torch_takes_them(options: dict[str, Any]):
+    assert tried(lambda: torch.exp(random_tensor(2)) * 2, CompileBackend(options)).outcome == "aligned"
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"mode": "fast"}, "Unrecognized mode=fast"),
+        ({"options": {"nosuch": 1}}, "Unexpected optimization option nosuch"),
+    ],
+)
+def test_compile_backend__mode_or_option_that_inductor_has_not__is_refused(options: dict[str, Any], said: str):
+    with pytest.raises(ConfigError, match=f"torch.compile refuses the options: {said}"):
+        CompileBackend(options)

@@ -326,3 +326,9 @@ def test_render_finding__crash__says_what_happened_and_not_what_differs():
 def test_render_finding__two_devices__names_the_values_and_not_the_devices():
     page = render_finding(samples.finding())
     assert "expected -0.9999900 at \\[0, 1\\], got -0.9959006 (float32\\[1, 2\\] on cuda:0)" in page
+
+
+def test_render_comment__fixed_without_a_baseline__says_nothing_of_one():
+    page = render_comment(samples.misaligned(fixed=("kernels torch.relu value",)))
+    assert "Findings of earlier runs: 1 fixed: `kernels torch.relu value`." in page
+    assert "baseline" not in page

@@ -85,6 +85,14 @@ def test_headline__one_side_is_not_finite__says_which(pair: tuple[str, str], sai
     assert said in headline(samples.finding(difference=difference, headline=""))
 
 
+def test_headline__reference_is_to_blame_and_not_finite__says_what_the_reference_has():
+    apart = msgspec.structs.replace(
+        samples.finding().difference, greatest_absolute=None, first_pair_decimal=("inf", "nan")
+    )
+    said = headline(samples.finding(blame="reference", difference=apart, where="value of gelu"))
+    assert said.endswith("the reference's value of gelu is nan where the candidate is inf")
+
+
 def test_message_lines__long_detail__is_one_line():
     lines = message_lines(samples.finding(detail="first " + "x" * 1000 + "\nsecond"))
     assert all("\n" not in line and len(line) < 400 for line in lines)
