@@ -82,16 +82,14 @@ class CompileNote(KindNote, frozen=True, kw_only=True, tag="torch.compile"):
                 raise refused(name, "an argument of torch.compile")
 
 
-class FxNote(KindNote, frozen=True, kw_only=True, tag="fx"):
-    """A graph pass.
+class TransformNote(KindNote, frozen=True, kw_only=True):
+    """A user's function that takes the graph of a body.
 
     Attributes:
-        transform: The pass.
-        takes_inputs: Whether it takes example inputs, too.
+        transform: Its dotted path.
     """
 
     transform: str = ""
-    takes_inputs: bool = False
 
     @property
     def functions(self) -> tuple[str, ...]:
@@ -102,7 +100,17 @@ class FxNote(KindNote, frozen=True, kw_only=True, tag="fx"):
         """Refuse names that are never printed as code."""
         super().check()
         if self.transform and not is_path(self.transform):
-            raise refused(self.transform, "a pass")
+            raise refused(self.transform, "a function")
+
+
+class FxNote(TransformNote, frozen=True, kw_only=True, tag="fx"):
+    """A graph pass.
+
+    Attributes:
+        takes_inputs: Whether it takes example inputs, too.
+    """
+
+    takes_inputs: bool = False
 
 
 class OnnxRuntimeNote(KindNote, frozen=True, kw_only=True, tag="onnxruntime"):
@@ -111,31 +119,22 @@ class OnnxRuntimeNote(KindNote, frozen=True, kw_only=True, tag="onnxruntime"):
     options: dict[str, bool | int] = _dict()
 
 
-class ExportNote(KindNote, frozen=True, kw_only=True, tag="export"):
-    """An exporter or a runtime of the user's.
+class ExportNote(TransformNote, frozen=True, kw_only=True, tag="export"):
+    """An exporter or a runtime of the user's, whose function makes a callable of an exported body.
 
     Attributes:
-        transform: The function that makes a callable of an exported body.
-        options: Its keyword arguments.
+        options: Keyword arguments of the function.
         takes: ``program`` or ``module``.
         dynamic: Whether bodies are exported for all sizes.
     """
 
-    transform: str = ""
     options: dict[str, Any] = _dict()
     takes: str = "program"
     dynamic: bool = False
 
-    @property
-    def functions(self) -> tuple[str, ...]:
-        """Dotted paths of the user's functions and classes that it calls."""
-        return (self.transform,) if self.transform else ()
-
     def check(self) -> None:
         """Refuse names that are never printed as code."""
         super().check()
-        if self.transform and not is_path(self.transform):
-            raise refused(self.transform, "a function that compiles")
         for name in self.options:
             if not is_name(name):
                 raise refused(name, f"an argument of {self.transform}")

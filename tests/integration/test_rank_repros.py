@@ -197,6 +197,22 @@ with watch:
     {call}
 print(repr(open(sys.argv[1]).read()))
 """
+#: The watch of a run in the place of the script's.
+_OF_A_RUN = """
+from ci_autotest.backends.ranks.rank_process import RankWatch
+
+
+class Place:
+    device = torch.device("cpu")
+
+    def enter_collective(self, name):
+        with open(sys.argv[1], "w") as file:
+            file.write(name)
+
+
+def CollectiveWatch(_):
+    return RankWatch(Place())
+"""
 _FUNCTIONAL = "dist._functional_collectives.all_reduce(torch.ones(1), 'sum', dist.group.WORLD)"
 
 
@@ -209,11 +225,12 @@ _FUNCTIONAL = "dist._functional_collectives.all_reduce(torch.ones(1), 'sum', dis
         pytest.param(f"found = {_FUNCTIONAL}.reshape(1, 1).unbind(0)", "all_reduce", id="parts of one"),
     ],
 )
-def test_launcher__collective_that_has_ended__is_left(call: str, place: str, tmp_path: Path):
+@pytest.mark.parametrize("is_of_run", [False, True], ids=["repro", "run"])
+def test_watch__collective_that_has_ended__is_left(call: str, place: str, is_of_run: bool, tmp_path: Path):
     """Otherwise ranks that compute for long afterwards are said to wait in it for ever."""
     text = launcher_text(60, on_gpus=False)
     watch = text[text.index("class CollectiveWatch") : text.index("def be_rank")]
-    script = _WATCHED.format(watch=watch, call=call)
+    script = _WATCHED.format(watch=_OF_A_RUN if is_of_run else watch, call=call)
     command = [sys.executable, "-c", script, str(tmp_path / "place")]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.stdout.strip() == repr(place), done.stderr

@@ -63,7 +63,7 @@ def test_note_of__plain_note__is_the_same(side: KindNote):
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({"backend": "fx", "transform": "a; evil()"}, "'a; evil()', which is not a pass"),
+        ({"backend": "fx", "transform": "a; evil()"}, "'a; evil()', which is not a function"),
         ({"backend": "substitute", "classes": {"torch.nn.ReLU": "os.system"}}, "not a class or function of the user's"),
         ({"backend": "torch", "import": ["os"]}, "'os', which is not a module of the user's"),
         ({"backend": "ddp", "wrap": "a:b\nimport os"}, "which is not module:function"),
