@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 GRAPHS: Final = ("oneflow", "paddle")
 #: Default of ``shapes`` for modules that compile for every shape.
 _SHAPES: Final[dict[str, int]] = {"jax": 3}
+#: One rank is an ordinary host.
+_FEWEST: Final = 2
 #: Modules whose hosts can be ranks, with the device of each rank: only OneFlow's tensors lie on several processes.
 _RANK_HOSTS: Final = {"oneflow": "cpu"}
 
@@ -100,7 +102,7 @@ class ModuleCandidate(Candidate, frozen=True, kw_only=True, tag="module"):
             return
         if self.module not in _RANK_HOSTS:
             yield f"has 'ranks', which module {self.module} does not use. Write module: oneflow, or remove it."
-        elif not 2 <= self.ranks <= RANKS_AT_MOST:  # noqa: PLR2004 - one rank is an ordinary host
-            yield f"has ranks: {str(self.ranks)[:30]}. Give 2 to {RANKS_AT_MOST}, or remove it."
+        elif not _FEWEST <= self.ranks <= RANKS_AT_MOST:
+            yield f"has ranks: {str(self.ranks)[:30]}. Give {_FEWEST} to {RANKS_AT_MOST}, or remove it."
         elif self.device != _RANK_HOSTS[self.module]:
             yield f"has ranks on '{self.device[:40]}'. Write device: cpu, or remove 'ranks'."

@@ -9,8 +9,8 @@ values in any framework's interpreter. ``program/check.py`` checks the invariant
 * A program contains no tensor data: a ``placeholder`` names a tensor, and ``Recording.tensors`` holds its storage.
 
 ``Step`` is a ``NamedTuple`` and not a dataclass because one is made for every call of every case,
-and a frozen dataclass of this size takes three times as long to make (CONTRIBUTING, "Where we
-depart from the design").
+and a frozen dataclass of this size takes three times as long to make
+(``docs/decisions/step-is-a-namedtuple.md``).
 """
 
 from __future__ import annotations
