@@ -291,7 +291,7 @@ def test_repro__of_a_value__is_1_then_0_once_fixed_then_2_without_the_module(run
     (project.folder / "mykernels.py").unlink()
     missing = project.repro(finding)
     assert (wrong.status, right.status, missing.status) == (1, 0, 2), wrong.said + right.said + missing.said
-    assert "misaligned: value of softmax: 1 / 1 elements, greatest difference 0.01" in wrong.out
+    assert "misaligned: value of softmax: Mismatched elements: 1 / 1 (100.0%)" in wrong.out
     assert "the reference recomputed agrees with the values carried here" in wrong.out
     assert "aligned: value of softmax" in right.out
     assert missing.out == "cannot run: No module named 'mykernels'. Set PYTHONPATH to the folder that holds it.\n"

@@ -224,7 +224,7 @@ def test_run__defect_of_the_exporter__has_a_verified_repro(tmp_path: Path):
     assert (repro.status, "the candidate raises Fail" in repro.out) == (1, True), repro.said
     # An error of the script's own is no finding, though Python would end with the same status.
     script = tmp_path / "autotest-report" / finding["repro"]
-    script.write_text(script.read_text("utf-8").replace("OUTPUTS = {", "OUTPUTS = nothing and {"), encoding="utf-8")
+    script.write_text(script.read_text("utf-8").replace("EXPECTED = {", "EXPECTED = nothing and {"), encoding="utf-8")
     assert project.repro(finding).status == 2
 
 

@@ -1,6 +1,7 @@
 """The repro for a candidate in its own interpreter: the program in that framework's API.
 
 It needs numpy and the framework, but neither torch nor this package, because it carries the results of the reference.
+What it calls, it takes from ``repro_functions``.
 """
 
 from __future__ import annotations
@@ -14,27 +15,20 @@ from ci_autotest.errors import ProgramError
 from ci_autotest.program.check import OWN_NAMED
 from ci_autotest.program.codegen import body_lines, inputs, names, output_text, setup_lines
 from ci_autotest.program.function_source import definitions
-from ci_autotest.program.ir import ARRAY, CALL_FUNCTION, Program, cotangent_key, output_refs
+from ci_autotest.program.ir import ARRAY, CALL_FUNCTION, Mapping_, Program, cotangent_key, output_refs
 from ci_autotest.program.json_values import program_of
 from ci_autotest.program.python_names import is_module, is_pythons
 from ci_autotest.program.refusal import refused_outputs
-from ci_autotest.program.repro import host_template as template
 from ci_autotest.program.repro.candidates import block, environment_lines
-from ci_autotest.program.repro.carried_values import carried_flags, leaves, mapping_text, returned
-from ci_autotest.program.repro.entry_points import WATCH
-from ci_autotest.program.repro.framework_code import code_of
-from ci_autotest.program.repro.host_template import READER
-from ci_autotest.program.repro.host_values import array_pair, carried_by_name, has_stored, host_output_texts
+from ci_autotest.program.repro.carried_values import leaves, mapping_text, returned
+from ci_autotest.program.repro.host_values import OF_FUNCTIONS, array_pair, carried_by_name, host_output_texts
 from ci_autotest.program.repro.rank_processes import (
     lies_text,
     rank_body_lines,
-    rank_code,
     rank_setup_lines,
     ranks_of,
-    start_text,
 )
-from ci_autotest.program.repro.script_parts import is_floating
-from ci_autotest.program.repro.torch_template import END, LEAVE, SAID, SAID_BY_WATCHER, SAID_IF_RUN
+from ci_autotest.program.repro.script import Script, import_block, last_lines, of_library, standard
 from ci_autotest.program.targets import is_function
 
 if TYPE_CHECKING:
@@ -47,13 +41,109 @@ if TYPE_CHECKING:
 #: The module of a framework's dtypes and constants, if it is not the framework's own.
 NAMESPACES: Final = {"jax": "jax.numpy"}
 _ADAPTERS: Final = "adapters."
-#: Names that the script binds itself.
+#: Names that the bodies of the script use, or that a pasted program binds.
 _OWN_NAMES: Final = frozenset({
-    "np", "json", "os", "sys", "Path", "inputs", "candidate", "tensor", "elements", "run", "stored", "differs", "shown",
-    "main", "watched", "repeated", "graphed", "as_graph", "eagerly", "Body", "device", "flags", "members", "observed",
-    "plain", "unlike", "is_array", "is_own", "flags_differ", "written_to", "wide", "on_ranks", "started", "printed",
-    "group", "free", "until", "statuses", "rank", "output", "text", "ends", "socket", "subprocess", "tempfile", "time",
+    "np", "json", "os", "sys", "Path", "inputs", "candidate", "tensor", "elements", "run", "stored", "main", "plain",
+    "device", "framework", "on_ranks", "expected", "found", "gradient", "pull",
 })  # fmt: skip
+#: Frameworks with functions of their own in ``repro_functions``; another's module has torch's names.
+_OWN_FUNCTIONS: Final = frozenset({"paddle", *OF_FUNCTIONS})
+#: Lines that configure a framework. By default JAX turns 64-bit numbers into 32-bit ones.
+_FIRST: Final = {
+    "jax": """jax.config.update("jax_enable_x64", True)
+jax.config.update("jax_default_matmul_precision", "highest")""",
+    "mindspore": "mindspore.runtime.launch_blocking()  # an error is raised where it is made",
+}
+_HEAD: Final = '''"""%(title)s
+
+%(message)s
+
+Run it: python repro.py
+It needs numpy and %(module)s. If PYTHON, in which this was found, exists, the script continues there.
+Exit status: 1 while misaligned, 0 when fixed, 2 when it cannot run.
+"""
+
+%(libraries)s
+
+PYTHON = %(python)r
+# An error of this script's own is no finding: it ends with 2.
+sys.excepthook = lambda *error: (sys.__excepthook__(*error), sys.stdout.flush(), os._exit(2))
+if Path(PYTHON).exists() and Path(PYTHON).parent.parent != Path(sys.prefix) and not os.environ.get("REPRO_IN_PLACE"):
+    os.execve(PYTHON, [PYTHON, *sys.argv], {**os.environ, "REPRO_IN_PLACE": "1"})
+%(environment)s%(paths)stry:
+    import numpy as np
+    import %(module)s
+except ImportError as error:
+    print(f"cannot run: {error}. Run it with an interpreter that has %(module)s %(version)s and numpy.")
+    sys.exit(2)
+%(first)s'''
+#: A graph that this package makes cannot be made without it.
+_NO_GRAPH: Final = """def main():
+    print("cannot run: this was found in a graph that ci-autotest makes: ci-autotest replay shows it again")
+    return 2"""
+#: Kinds that the forward pass shows, unless the finding itself is about the backward pass.
+_FORWARD: Final = frozenset({"value", "shape", "dtype", "metadata", "nondeterminism"})
+#: The exit status if the candidate raises, where it is not 2: an error of the script itself.
+_STATUS_OF_RAISING: Final = {"leniency": 0, "error": 1, "crash": 1, "timeout": 1, "shape": 1, "rank": 1}
+
+
+class _Needs(NamedTuple):
+    """The parts of a framework's repro that its finding needs, besides the values of the outputs.
+
+    Attributes:
+        kind: Of the finding.
+        graph: The body as one graph.
+        backward: The backward pass.
+        flags: What is compared of outputs besides their elements.
+        after: What inputs and states are after the run.
+        refused: Positions of outputs that say how a step was refused.
+        accepted: Whether the reference raised at the end, so that there are no values to compare with.
+        plain: Outputs that are no tensors.
+        views: Inputs whose layout is not that of their shape.
+        ranks: Number of ranks of the candidate; 0 if it is no group.
+        entry: Name of the function with which the script starts.
+    """
+
+    kind: str
+    graph: bool
+    backward: bool
+    flags: bool
+    after: bool
+    refused: tuple[int, ...]
+    accepted: bool
+    plain: bool
+    views: bool
+    ranks: int
+    entry: str
+
+
+def _needs_of(recording: Recording, facts: ScriptFacts, host: Mapping[str, Any]) -> _Needs:
+    """Return the parts that a repro needs for its finding; ``host`` is the candidate's part of the note."""
+    kind, module, ranks = facts.kind, host["module"], ranks_of(host)
+    is_graph = kind == "graph" or host.get("graph") is True
+    # Without functions for graphs the script says that it cannot show the finding.
+    has_graph = is_graph and module not in OF_FUNCTIONS
+    # A finding in the forward pass needs no gradients, which keeps the script short; of graphs Paddle alone has them.
+    is_forward = (kind in _FORWARD and not facts.has_backward) or (is_graph and module != "paddle")
+    # A translation ends without the mark if the last step is the refused one: its exception ends the candidate.
+    refused = refused_outputs(host["program"])
+    entries = {"crash": "watched", "timeout": "watched", "nondeterminism": "repeated"}
+    entry = "graphed" if kind == "graph" and has_graph else entries.get(kind, "main")
+    return _Needs(
+        kind=kind,
+        graph=has_graph,
+        backward=any(recording.program.cotangents) and not is_forward,
+        flags=kind == "metadata",
+        after=kind in {"mutation", "state"},
+        refused=refused,
+        accepted=kind == "leniency" and not refused,
+        plain=any(f"output_{i}" not in recording.expected for i in range(len(output_refs(recording.program))))
+        or any(step.target == ARRAY for _, step in recording.program.calls),
+        views=any(not spec.is_contiguous for spec in recording.program.specs.values()),
+        ranks=ranks,
+        # The process that starts the ranks watches them.
+        entry="main" if ranks and entry == "watched" else entry,
+    )
 
 
 def host_repro_text(recording: Recording, facts: ScriptFacts) -> str:
@@ -73,7 +163,7 @@ def host_repro_text(recording: Recording, facts: ScriptFacts) -> str:
     adapters = adapters_text(module, host["program"])
     program = without_clashes(host["program"], adapters, module)
     host = {**host, "program": program}
-    needs = _host_needs_of(recording, facts, host)
+    needs = _needs_of(recording, facts, host)
     namespace = NAMESPACES.get(module, module)
     takes = [name for name, _ in inputs(program)]
     given = list(dict.fromkeys([*takes, *leaves(program)]))
@@ -81,77 +171,138 @@ def host_repro_text(recording: Recording, facts: ScriptFacts) -> str:
     calls = rank_body_lines(program) if needs.ranks else body_lines(program, namespace=namespace)
     setup = [*_bindings(recording, program), *made, returned(given)]
     body = [*calls, f"return {output_text(program)}"]
-    framework, entry = _framework_texts(needs, module), _host_entry(needs)
-    uses_device = any(re.search(r"\bdevice\b", text) for text in [*setup, *body, *framework])
-    blocks = [
-        _head(recording, facts, host, needs.ranks, has_adapters=bool(adapters)),
-        *([f"device = {_device(module, recording)}"] if uses_device else ()),
-        f"def inputs():\n{block(setup)}",
-        f"def candidate({', '.join(takes)}):\n{block(body)}",
-        *([READER] if has_stored(recording) else ()),
-        _values(recording, facts, host, needs),
-        *([adapters] if adapters else ()),
-        *framework,
-        *([_observed_text(needs, takes, given)] if entry != "graphed" else ()),
-        *_host_comparison_texts(facts, needs),
-        _host_main_text(needs, module),
-        *([WATCH % {"timeout_s": facts.timeout_s}] if entry == "watched" else ()),
-        END % {"usable": "", "entry": entry, "said": _host_last_line(needs), "leave": LEAVE},
-    ]
-    return "\n\n\n".join(text.strip("\n") for text in blocks if text) + "\n"
+    sides = [f"def inputs():\n{block(setup)}", f"def candidate({', '.join(takes)}):\n{block(body)}"]
+    script = Script(
+        modules=_modules_of(needs, facts, module),
+        sides=sides,
+        values=_values(recording, facts, host, needs),
+        between=[adapters] if adapters else [],
+        run=_run_text(needs, program),
+        end=_end(needs),
+        first=f"start_group({needs.ranks}, {60 + 2 * facts.timeout_s})" if needs.ranks else "",
+    )
+    text = script.text(
+        lambda imports, first: _head(recording, facts, host, imports, [*first, script.first] if first else [])
+    )
+    # A device is named by inputs, steps, or functions of the framework.
+    place = f"device = {_device(module, recording)}\n\n\n" if re.search(r"\bdevice\b", text) else ""
+    return text.replace("def inputs(", f"{place}def inputs(", 1)
 
 
-def _head(recording: Recording, facts: ScriptFacts, host: Mapping[str, Any], ranks: int, *, has_adapters: bool) -> str:
-    module, paths = host["module"], _paths(host["module"], facts)
-    libraries = [
-        *(["from __future__ import annotations", ""] if has_adapters else ()),
-        *(["import json"] if has_stored(recording) else ()),
-        "import os",
-        "import sys",
-        "from pathlib import Path",
-    ]
-    return template.HEAD % {
+def _modules_of(needs: _Needs, facts: ScriptFacts, module: str) -> list[str]:
+    """Return the modules whose functions the script may take; of two that have a name, the first counts."""
+    return of_library(
+        *(["exact_arrays"] if facts.strictness != "tolerance" else ()),
+        *(["host_errors"] if needs.kind in _STATUS_OF_RAISING else ()),
+        *(["frameworks.oneflow_ranks"] if needs.ranks else ()),
+        *(["frameworks.paddle_views"] if needs.views and module == "paddle" else ()),
+        f"frameworks.{module if module in _OWN_FUNCTIONS else 'like_torch'}",
+        "arrays", "host_side", "group_start", "process_watch",
+    )  # fmt: skip
+
+
+def _head(
+    recording: Recording, facts: ScriptFacts, host: Mapping[str, Any], imports: set[str], start: list[str]
+) -> str:
+    """Return what stands above the program; ``start`` are the lines that start ranks."""
+    module, has_adapters = host["module"], bool(adapters_text(host["module"], host["program"]))
+    libraries = import_block({"import os", "import sys", "from pathlib import Path"} | standard(imports))
+    group = "".join(f"{text}\n\n\n" for text in start[:-1])
+    group += f'if "REPRO_RANK" not in os.environ:\n    {start[-1]}\n' if start else ""
+    first = [*([_FIRST[module]] if module in _FIRST else ()), *_constants(module, is_group=bool(start))]
+    return _HEAD % {
         "title": facts.title,
         "message": "\n".join(f"  {line}" if line else "" for line in facts.lines),
         "module": module,
-        "libraries": "\n".join(libraries),
-        "here": "HERE = Path(__file__).resolve().parent\n" if paths or has_stored(recording) else "",
+        "libraries": ("from __future__ import annotations\n\n" if has_adapters else "") + libraries,
         "python": str(host["python"]),
         "environment": "".join(f"{line}\n" for line in environment_lines(recording.note)),
-        "paths": paths + (start_text(ranks, facts.timeout_s) if ranks else ""),
+        "paths": _paths(module, facts) + (f"\n\n{group}" if group else ""),
         "version": _in_text(host["version"]),
-        "first": code_of(module).first,
+        "first": "\n".join(first),
     }
 
 
-def _values(recording: Recording, facts: ScriptFacts, host: Mapping[str, Any], needs: _HostNeeds) -> str:
-    """Return the results of the reference, and the tolerance."""
-    program = host["program"]
-    named = names(program)
-    takes = [name for name, _ in inputs(program)]
-    cotangents = recording.program.cotangent_specs if needs.backward else {}
-    flags = carried_flags(recording, "output_", range(len(output_refs(program))))
-    after_flags = carried_flags(recording, "after_", [named[place] for place in host["moved"]])
-    reference = f"torch {_in_text(recording.note.torch or 'of unknown version')}"
-    weights = {i: array_pair(recording, cotangent_key(i), spec) for i, spec in cotangents.items()}
-    outputs = [
-        f"# What the reference, {reference}, gave when this was found.",
-        f"OUTPUTS = {mapping_text(host_output_texts(recording))}",
+def _constants(module: str, *, is_group: bool) -> list[str]:
+    """Return the lines that bind what the functions of a framework use."""
+    of_group = [
+        f"RANKS = {module}.env.get_world_size()",
+        f'PLACEMENT, EVERYWHERE = {module}.placement("cpu", list(range(RANKS))), [{module}.sbp.broadcast]',
     ]
+    return [*([] if module in _OWN_FUNCTIONS else [f"framework = {module}"]), *(of_group if is_group else ())]
+
+
+def _values(recording: Recording, facts: ScriptFacts, host: Mapping[str, Any], needs: _Needs) -> str:
+    """Return the results of the reference, and the tolerance."""
+    program, named = host["program"], names(host["program"])
+    cotangents = recording.program.cotangent_specs if needs.backward else {}
+    weights = {i: array_pair(recording, cotangent_key(i), spec) for i, spec in cotangents.items()}
+    expected = _expected(recording, host, needs)
+    wanted = list(_gradients(recording, host)) if needs.backward else []
+    reference = f"torch {_in_text(recording.note.torch or 'of unknown version')}"
     lines = [
         # A repeated run and a graph are compared with the candidate's own results.
-        *(outputs if needs.kind not in {"nondeterminism", "graph"} else ()),
-        *([f"REFUSED = {refused_outputs(program)!r}  # how a step was refused"] if needs.refused else ()),
-        *([f"GRADIENTS = {mapping_text(carried_by_name(recording, 'gradient_', host, named))}",
-           f"COTANGENTS = {mapping_text(weights)}  # what goes into the backward pass"] if needs.backward else ()),
-        *(["COTANGENTS = {}"] if needs.graph and not needs.backward else ()),
-        *([f"FLAGS = {mapping_text(flags)}"] if needs.flags else ()),
-        *([f"AFTER = {mapping_text(carried_by_name(recording, 'after_', host, named))}  # what the run has changed",
-           f"AFTER_FLAGS = {mapping_text(after_flags)}"] if needs.after else ()),
-        f"TAKES, NAMES = {takes!r}, {[named[ref.index] for ref in output_refs(program)]!r}",
+        *([f"# What the reference, {reference}, gave when this was found.", f"EXPECTED = {mapping_text(expected)}"]
+          if needs.entry not in {"repeated", "graphed"} else ()),
+        *([f"COTANGENTS = {mapping_text(weights)}  # what goes into the backward pass"]
+          if needs.backward or needs.graph or needs.after else ()),
+        *([f"WANTED = {wanted}  # what the candidate is differentiated for"]
+          if needs.backward and host["module"] in OF_FUNCTIONS else ()),
+        *([f"TAKES = {[name for name, _ in inputs(program)]}"] if needs.backward or needs.graph else ()),
+        *([f"NAMES = {[named[ref.index] for ref in output_refs(program)]}"] if needs.entry == "graphed" else ()),
+        f"FRAMEWORK, RAISES = {host['module']!r}, {_STATUS_OF_RAISING[needs.kind]}  # status if the candidate raises"
+        if needs.kind in _STATUS_OF_RAISING else f"FRAMEWORK = {host['module']!r}",
+        f"RTOL, ATOL, CHECK_DTYPE = {facts.rtol}, {facts.atol}, {facts.check_dtype}  "
+        "# |candidate - reference| <= ATOL + RTOL * |reference|"
+        if facts.strictness == "tolerance" else f"CHECK_DTYPE = {facts.check_dtype}  # every bit counts but a NaN's",
+        *([f"TIMEOUT_S = {facts.timeout_s}"] if needs.entry == "watched" else ()),
+        f"SEEN_WITH = {facts.versions!r}",
+        "",
+        "# What follows runs the candidate and compares.",
     ]  # fmt: skip
-    settings = template.SETTINGS % {"rtol": facts.rtol, "atol": facts.atol, "versions": facts.versions}
-    return "\n".join([*lines, settings])
+    return "\n".join(lines)
+
+
+def _expected(recording: Recording, host: Mapping[str, Any], needs: _Needs) -> dict[str, str]:
+    """Return the expressions of what the reference gave, by name."""
+    program, named = host["program"], names(host["program"])
+    shown = [named[ref.index] for ref in output_refs(program)]
+    if needs.accepted and not needs.backward:
+        return {"the candidate": "'raises'"}
+    found = {
+        f"value of {shown[i]}": "'raises'" if i in needs.refused else text
+        for i, text in host_output_texts(recording).items()
+        if i < len(shown)
+    }
+    has_flags = host["module"] not in OF_FUNCTIONS
+    found |= _flags(recording, "output_", shown) if needs.flags and has_flags else {}
+    if needs.accepted:
+        return {**found, "the backward pass": "'raises'"}
+    found |= (
+        {f"gradient of {name}": text for name, text in _gradients(recording, host).items()} if needs.backward else {}
+    )
+    if needs.after:
+        after = carried_by_name(recording, "after_", host, named)
+        found |= {f"{name} after the run": text for name, text in after.items()}
+        moved = [f"{named[place]} after the run" if place >= 0 else "" for place in host["moved"]]
+        found |= _flags(recording, "after_", moved) if has_flags else {}
+    return found
+
+
+def _gradients(recording: Recording, host: Mapping[str, Any]) -> dict[str, str]:
+    return carried_by_name(recording, "gradient_", host, names(host["program"]))
+
+
+def _flags(recording: Recording, prefix: str, named: list[str]) -> dict[str, str]:
+    """Return the flags that a framework's tensors have too, by name."""
+    flags = ((name, recording.facts.get(f"{prefix}{i}")) for i, name in enumerate(named))
+    return {
+        f"{flag} of {name}": repr(value)
+        for name, fact in flags
+        if isinstance(fact, Mapping_) and name
+        for flag, value in fact.items
+        if flag in {"requires_grad", "is_leaf"}
+    }
 
 
 def host_of(recording: Recording) -> dict[str, Any]:
@@ -214,7 +365,8 @@ def _paths(module: str, facts: ScriptFacts) -> str:
     """Return the line that makes the user's own modules importable; installed frameworks need none."""
     if module in {"torch", "oneflow", *OWN_NAMED}:
         return ""
-    folders = ", ".join(f"HERE / {folder!r}" for folder in facts.folders)
+    here = "Path(__file__).resolve().parent"
+    folders = ", ".join(f"{here} / {folder!r}" for folder in facts.folders)
     return f"sys.path += map(str, [{folders}, Path.cwd()])\n" if folders else ""
 
 
@@ -244,190 +396,42 @@ def _bindings(recording: Recording, program: Program) -> list[str]:
     return found
 
 
-# The parts of a framework's repro that a finding needs: functions, and lines of ``main``.
-
-
-#: Kinds that the forward pass shows, unless the finding itself is about the backward pass.
-_FORWARD: Final = frozenset({"value", "shape", "dtype", "metadata", "nondeterminism"})
-#: The exit status if the candidate raises, for kinds where that says something about the finding.
-_STATUS_OF_RAISING: Final = {"leniency": 0, "error": 1, "crash": 1, "timeout": 1, "shape": 1, "rank": 1}
-
-
-class _HostNeeds(NamedTuple):
-    """The parts of a framework's repro that its finding needs, besides the values of the outputs.
-
-    Attributes:
-        kind: Of the finding.
-        graph: The body as one graph.
-        backward: The backward pass.
-        flags: What is compared of outputs besides their elements.
-        after: What inputs and states are after the run.
-        refused: How steps were refused.
-        plain: Values that are no tensors.
-        mixed: Values of other than one floating-point dtype on both sides.
-        views: Inputs whose layout is not that of their shape.
-        ranks: Number of ranks of the candidate; 0 if it is no group.
-    """
-
-    kind: str
-    graph: bool
-    backward: bool
-    flags: bool
-    after: bool
-    refused: bool
-    plain: bool
-    mixed: bool
-    views: bool
-    ranks: int = 0
-
-    @property
-    def observed(self) -> list[str]:
-        """The names of what ``observed`` returns."""
-        return [
-            "outputs",
-            *(("gradients",) if self.backward else ()),
-            *(("output_flags",) if self.flags else ()),
-            *(("after", "after_flags") if self.after else ()),
-        ]
-
-
-def _host_needs_of(recording: Recording, facts: ScriptFacts, host: Mapping[str, Any]) -> _HostNeeds:
-    """Return the parts that a repro needs for its finding; ``host`` is the candidate's part of the note."""
-    kind, program, module = facts.kind, recording.program, host["module"]
-    is_graph = kind == "graph" or host.get("graph") is True
-    # Without code for graphs the script says that it cannot show the finding.
-    has_graph = is_graph and bool(code_of(module).graph)
-    # A finding in the forward pass needs no gradients, which keeps the script short.
-    is_forward = (kind in _FORWARD and not facts.has_backward) or (is_graph and not code_of(module).has_graph_gradients)
-    has_backward = any(program.cotangents) and not is_forward
-    has_after = kind in {"mutation", "state"}
-    is_plain = any(f"output_{i}" not in recording.expected for i in range(len(output_refs(program))))
-    is_float = is_floating(recording, with_inputs=has_after)
-    is_array = any(step.target == ARRAY for _, step in program.calls)
-    return _HostNeeds(
-        kind=kind,
-        graph=has_graph,
-        backward=has_backward,
-        flags=kind == "metadata",
-        after=has_after,
-        # A translation ends without the mark if the last step is the refused one: its exception ends the candidate.
-        refused=bool(refused_outputs(host["program"])),
-        plain=is_plain or is_array or has_backward or has_after or kind == "nondeterminism" or has_graph,
-        mixed=not is_float or is_plain or is_array or not facts.check_dtype or (has_after and bool(program.setup)),
-        ranks=ranks_of(host),
-        views=any(not spec.is_contiguous for spec in program.specs.values()),
+def _run_text(needs: _Needs, program: Program) -> str:
+    """Return the function that runs the candidate."""
+    takes = [name for name, _ in inputs(program)]
+    given = list(dict.fromkeys([*takes, *leaves(program)]))
+    called = "**given" if takes == given else f"**{{name: given[name] for name in {takes}}}"
+    shown = [f"value of {names(program)[ref.index]}" for ref in output_refs(program)]
+    read = "plain(elements(output))" if needs.plain else "elements(output)"
+    weights = "weights = {i: tensor(*pair) for i, pair in COTANGENTS.items()}"
+    lines = [
+        "given = inputs()",
+        *([weights] if needs.backward or needs.graph or needs.after else ()),
+        *(["differentiated(candidate, inputs(), weights)  # what fails eagerly is not tried as a graph",
+           "outputs, gradients = differentiated(as_graph, given, weights)"] if needs.graph
+          else ["outputs, gradients = differentiated(candidate, given, weights)"] if needs.backward
+          else [f"outputs = candidate({called})"]),
+        f"found = {{name: {read} for name, output in zip({shown}, outputs)}}",
+        *(f"found[{shown[i]!r}] = 'raises' if outputs[{i}] else 'accepts'" for i in needs.refused),
+        *([f"for name, output in zip({[name.removeprefix('value of ') for name in shown]}, outputs):",
+           "    found.update(flags_of(name, output))"] if needs.flags else ()),
+        *(['found.update({f"gradient of {name}": unless_zero(elements(each)) for name, each in gradients.items()})']
+          if needs.backward else ()),
+        *(["found.update(after_run(given, weights))"] if needs.after else ()),
+        *(["found[\"the candidate\"] = \"accepts\""] if needs.accepted and not needs.backward else ()),
+        *(['found["the backward pass"] = "accepts" if any(g is not None for g in gradients.values()) else "raises"']
+          if needs.accepted and needs.backward else ()),
+        "return found",
+    ]  # fmt: skip
+    return "\n".join(
+        ["def run():", '    """Return what the candidate gives, by name."""', *(f"    {line}" for line in lines)]
     )
 
 
-def _framework_texts(needs: _HostNeeds, module: str) -> list[str]:
-    """Return the functions that make, read and differentiate tensors."""
-    code = rank_code() if needs.ranks else code_of(module)
-    texts = [
-        (needs.views and code.tensor_of_view) or code.tensor,
-        template.ELEMENTS % {
-            "otherwise": ", any other value as it is compared" if needs.plain else "",
-            "tensor_class": code.tensor_class,
-            "other": "plain(value)" if needs.plain else template.NO_TENSOR,
-            "elements": code.elements,
-        },
-        *([code.flags] if needs.flags or needs.after else ()),
-        *([code.run] if needs.backward or (needs.graph and code.has_graph_gradients) else ()),
-        *([code.graph] if needs.graph else ()),
-    ]  # fmt: skip
-    return [text.replace("%(module)s", module) for text in texts]
-
-
-def _observed_text(needs: _HostNeeds, takes: list[str], given: list[str]) -> str:
-    """Return the function that runs the candidate.
-
-    Args:
-        needs: What it returns.
-        takes: Names of what the program takes, in order.
-        given: Names of what ``inputs`` returns: those, then leaves that the program does not take.
-    """
-    words = {
-        "outputs": "its outputs",
-        "gradients": "gradients",
-        "output_flags": "the flags of outputs",
-        "after": "what inputs and states are afterwards",
-        "after_flags": "their flags",
-    }
-    source = "given" if needs.after else "inputs()"
-    called = f"**{source}" if takes == given else f"**{{name: {source}[name] for name in TAKES}}"
-    weights = "{i: elements(weight) for i, weight in weights.items()}" if needs.backward else "{}"
-    forward = template.AS_GRAPH if needs.graph else template.FORWARD % {"given": called}
-    lines = [
-        template.OBSERVED % {"described": ", ".join(words[name] for name in needs.observed)},
-        *([template.BACKWARD] if needs.backward else [*([template.GIVEN] if needs.after else ()), forward]),
-        *([template.OUTPUT_FLAGS] if needs.flags else ()),
-        *([template.AFTER % {"weights": weights}] if needs.after else ()),
-        template.OUTPUTS,
-    ]  # fmt: skip
-    return f"{''.join(lines)}    return {', '.join(needs.observed)}"
-
-
-def _host_comparison_texts(facts: ScriptFacts, needs: _HostNeeds) -> list[str]:
-    """Return the functions that compare."""
-    is_tolerant = facts.strictness == "tolerance"
-    strict = template.TOLERANT if is_tolerant else template.STRICT
-    limits = {"rtol": "RTOL", "atol": "ATOL"} if is_tolerant else {"rtol": "0", "atol": "0"}
-    differs = template.DIFFERS % {
-        "plain": template.PLAIN if needs.plain else "",
-        "dtype": " or dtype != wanted" if facts.check_dtype else "",
-        "unequal": (template.MIXED if needs.mixed else template.FLOATS) % {"strict": strict},
-    }
-    return [
-        *([differs] if needs.kind != "nondeterminism" else ()),
-        *([template.SHOWN_PLAIN if needs.plain else template.SHOWN] if needs.kind != "nondeterminism" else ()),
-        *([template.PLAIN_VALUES % limits] if needs.plain else ()),
-        *([template.FLAGS_DIFFER] if needs.flags or needs.after else ()),
-        *([template.MEMBERS] if needs.after else ()),
-        *([template.IS_OWN] if needs.kind in _STATUS_OF_RAISING else ()),
-    ]
-
-
-def _host_main_text(needs: _HostNeeds, module: str) -> str:
-    """Return the function that runs the candidate and compares it with what the reference gave."""
-    if needs.kind == "graph":
-        return "" if needs.graph else template.NO_GRAPH
-    if needs.kind == "nondeterminism":
-        results = "[*outputs, *gradients.values()]" if needs.backward else "outputs"
-        return template.REPEATED % {"observed": ", ".join(needs.observed), "results": results}
-    names = ", ".join(needs.observed)
-    status = _STATUS_OF_RAISING.get(needs.kind)
-    observe = template.OBSERVE if status is None else template.OBSERVE_RAISING
-    return template.MAIN % {
-        "module": module,
-        "observe": observe % {"observed": names, "status": status},
-        "checks": "".join(_checks(needs)),
-    }
-
-
-def _checks(needs: _HostNeeds) -> list[str]:
-    is_accepted = needs.kind == "leniency" and not needs.refused
-    weights = "COTANGENTS" if needs.backward else "{}"
-    # The reference raised, so that there are no values to compare with.
-    if is_accepted and not needs.backward:
-        return [template.ACCEPTED]
-    return [
-        *([template.ACCEPTED_BACKWARD] if is_accepted else ()),
-        template.VALUES % {"refused": template.REFUSED if needs.refused else ""},
-        *([template.FLAGS] if needs.flags else ()),
-        *([template.GRADIENTS] if needs.backward else ()),
-        *([template.AFTERWARDS % {"weights": weights}] if needs.after else ()),
-    ]
-
-
-def _host_entry(needs: _HostNeeds) -> str:
-    """Return the name of the function that the script begins with."""
-    if needs.ranks and needs.kind in {"crash", "timeout"}:
-        return "main"  # The process that starts the ranks watches them.
-    entries = {"crash": "watched", "timeout": "watched", "nondeterminism": "repeated"}
-    return "graphed" if needs.kind == "graph" and needs.graph else entries.get(needs.kind, "main")
-
-
-def _host_last_line(needs: _HostNeeds) -> str:
-    """Return the line that prints what the exit status means."""
-    if _host_entry(needs) == "watched":
-        return SAID_BY_WATCHER
-    return SAID_IF_RUN if needs.kind in {*_STATUS_OF_RAISING, "graph"} else SAID
+def _end(needs: _Needs) -> str:
+    """Return the lines that run the script."""
+    if needs.kind == "graph" and not needs.graph:
+        return f"{_NO_GRAPH}\n\n\n{last_lines('main()', may_be_2=True)}"
+    main = "main({**untouched(), **EXPECTED})" if needs.after else "main(EXPECTED)"
+    calls = {"main": main, "watched": f"watched(lambda: {main})"}
+    return last_lines(calls.get(needs.entry, f"{needs.entry}()"), may_be_2=True)

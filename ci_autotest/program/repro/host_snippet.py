@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from ci_autotest.program.check import FRAMEWORKS, check_host_program
 from ci_autotest.program.codegen import body_lines, literal, names, setup_lines
 from ci_autotest.program.edit import until
+from ci_autotest.program.function_source import Library
 from ci_autotest.program.ir import (
     PLACEHOLDER,
     Mapping_,
@@ -27,9 +28,9 @@ from ci_autotest.program.repro.host_script import (
     host_of,
     without_clashes,
 )
-from ci_autotest.program.repro.host_template import READER
 from ci_autotest.program.repro.host_values import array_expression
 from ci_autotest.program.repro.rank_processes import ranks_of
+from ci_autotest.program.repro.script import of_library
 from ci_autotest.values.dtypes import BITS, COMPLEX, DIFFERENTIABLE
 
 if TYPE_CHECKING:
@@ -141,7 +142,8 @@ def _words(module: str) -> _Words:
 
 def _reader(file: str) -> list[str]:
     # A pasted program has no `__file__`.
-    return [*READER.replace('(HERE / "tensors.safetensors")', f"Path({file!r})").strip().splitlines(), "", ""]
+    (reader,) = Library(of_library("arrays")).used_by("stored")
+    return [*reader.replace('Path(__file__).with_name("tensors.safetensors")', f"Path({file!r})").splitlines(), "", ""]
 
 
 def _made(recording: Recording, program: Program, words: _Words) -> list[str]:

@@ -10,7 +10,6 @@ from ci_autotest.program.codegen import literal
 from ci_autotest.program.ir import Mapping_, TensorSpec, output_refs
 from ci_autotest.program.literals import INLINE_ELEMENTS, array_of, nested
 from ci_autotest.program.refusal import refused_as
-from ci_autotest.program.repro.framework_code import OF_FUNCTIONS
 from ci_autotest.values.dtypes import BITS
 
 if TYPE_CHECKING:
@@ -18,6 +17,8 @@ if TYPE_CHECKING:
 
     from ci_autotest.program.recording import Recording
 
+#: Frameworks that differentiate functions, and not values.
+OF_FUNCTIONS: Final = frozenset({"jax", "mindspore"})
 #: numpy has no bfloat16: such tensors are printed as float32 of the same values.
 _WIDENED: Final = "float32"
 
@@ -52,11 +53,6 @@ def _is_stored(spec: TensorSpec) -> bool:
     return spec.storage_size > INLINE_ELEMENTS
 
 
-def has_stored(recording: Recording) -> bool:
-    """Whether a tensor is too large for a literal, so that it is read from the tensor file."""
-    return any(_is_stored(spec) for spec in {**recording.program.specs, **recording.expected}.values())
-
-
 def host_output_texts(recording: Recording) -> dict[int, str]:
     """Return each output of the reference: a tensor, a plain value, or the class with which it refused a step."""
     found = {}
@@ -67,12 +63,12 @@ def host_output_texts(recording: Recording) -> dict[int, str]:
         elif key in recording.expected:
             found[i] = array_pair(recording, key, recording.expected[key])
         elif key in recording.facts and not isinstance(recording.facts[key], Mapping_):
-            found[i] = literal(recording.facts[key], ())
+            found[i] = f"plain({literal(recording.facts[key], ())})"
     return found
 
 
 def carried_by_name(recording: Recording, prefix: str, host: Mapping[str, Any], named: Sequence[str]) -> dict[str, str]:
-    """Return the tensors under a prefix by their name in the script; ``None`` for a missing one.
+    """Return the tensors under a prefix by their name in the script; ``None`` for a missing one, and gradients of zero.
 
     A framework that differentiates functions returns zeros where no output depends on an input, so none is missing.
     """
@@ -88,5 +84,11 @@ def carried_by_name(recording: Recording, prefix: str, host: Mapping[str, Any], 
                 is_inside = parameter and (index, parameter) not in parameters
                 spec = recording.expected.get(key)
                 name = f"{named[place]}.{parameter}" if is_inside else named[place]
-                found[name] = "None" if spec is None else array_pair(recording, key, spec)
+                is_none = spec is None or (prefix == "gradient_" and not _has_any(recording, key, spec))
+                found[name] = "None" if spec is None or is_none else array_pair(recording, key, spec)
     return found
+
+
+def _has_any(recording: Recording, key: str, spec: TensorSpec) -> bool:
+    """Whether a tensor has an element that is not zero."""
+    return bool(array_of(recording.tensors[key], spec.dtype, (spec.storage_size,)).any())

@@ -13,12 +13,8 @@ from ci_autotest.errors import ProgramError
 from ci_autotest.program.codegen import body_statements, names, output_text
 from ci_autotest.program.distribution import dimension_of, local_shapes
 from ci_autotest.program.edit import used_by
-from ci_autotest.program.ir import PARAMETER, PLACEHOLDER, Program, Ref, TensorSpec
+from ci_autotest.program.ir import PARAMETER, PLACEHOLDER, Program, Ref, TensorSpec, output_refs
 from ci_autotest.program.note import FsdpNote, TrainingNote
-from ci_autotest.program.repro.module_template import BACKWARD as BACKWARD_PASS
-from ci_autotest.program.repro.module_template import BODY, HEAD, PER_SLICE
-from ci_autotest.program.repro.rank_launcher import IMPORTS
-from ci_autotest.program.repro.rank_template import MOVED
 from ci_autotest.program.repro.ranks import is_on_gpus
 from ci_autotest.program.row_counts import with_rows
 from ci_autotest.program.training_parts import BACKWARD, parts_of_body
@@ -31,17 +27,13 @@ if TYPE_CHECKING:
 
 #: Stands for the number of a rank's rows until it is printed: no size that memory could hold.
 _MARK: Final = 7_310_579_113_246_801
-#: A slice is run by the reference.
-_ON_REFERENCE: Final = """    global device
-    device = REFERENCE_DEVICE
-"""
 _JOINS: Final = frozenset({"rows", "same", "mean", "sum", "each"})
 
 
 def module_imports(note: Note) -> list[str]:
     """Return what the script imports besides torch."""
     own = ["from torch.distributed.fsdp import fully_shard"] if isinstance(note.side, FsdpNote) else []
-    return [*IMPORTS, *own] if isinstance(note.side, TrainingNote) else []
+    return ["import torch.distributed as dist", *own] if isinstance(note.side, TrainingNote) else own
 
 
 def share_lines(recording: Recording) -> list[str]:
@@ -65,7 +57,7 @@ def share_lines(recording: Recording) -> list[str]:
 
 
 def module_body(recording: Recording) -> str:
-    """Return the body of a program as one module, and how it is run on a rank."""
+    """Return the parts of a body that its module runs, and ``candidate``, which runs the body on a rank."""
     program, named = recording.program, names(recording.program)
     lines = dict(body_statements(_with_mark(program, recording.note)))
     parts = parts_of_body(program)
@@ -86,50 +78,50 @@ def module_body(recording: Recording) -> str:
         functions.append("\n    ".join([f"def part_{number}(body_{takes}):", *bound, *own, f"return {gives}"]))
         steps.append(f"{f'{gives} = ' if part.gives else ''}wrapped_(part_{number}{takes})")
     steps.append(f"return {output_text(program)}")
-    return BODY.format(parts="\n\n\n".join(functions), steps="\n".join(f"    {line}" for line in steps))
+    doc = '"""Run the body on this rank: its forward passes through the wrapper."""'
+    texts = [*functions, "def candidate(body_, wrapped_):\n" + indent("\n".join([doc, *steps]), "    ")]
+    if _plan(recording.note)["slices"]:
+        doc = '"""Run the reference on the rows of one rank; it waits where ranks share buffers and gradients."""'
+        texts.append("def on_slice(rank_, given_):\n" + indent(f"{doc}\n{_slice_steps(recording)}", "    "))
+    return "\n\n\n".join([*texts, f"def wrapped(body):\n    return {_wrapping(recording.note)}"])
 
 
-def module_head(recording: Recording, observed: list[str]) -> str:
-    """Return what starts the ranks and joins what they have.
+def _wrapping(note: Note) -> str:
+    """Return the expression of the body in its wrapper."""
+    wrap, kind = _wrapper(note), "cuda" if is_on_gpus(note) else "cpu"
+    if wrap:
+        return f"{wrap}(body, RANKS)"
+    if isinstance(note.side, FsdpNote):
+        return f'fully_shard(body, mesh=dist.init_device_mesh("{kind}", (RANKS,)))'
+    unused = ", find_unused_parameters=True" if _plan(note)["unused"] else ""
+    return f"torch.nn.parallel.DistributedDataParallel(body{unused})"
 
-    Args:
-        recording: The program.
-        observed: Names of what a run returns.
-    """
+
+def batch_lines(recording: Recording) -> list[str]:
+    """Return the lines that say how the ranks of a script share the batch; none for another candidate."""
     program, note, named = recording.program, recording.note, names(recording.program)
-    plan = _plan(note)
+    if not isinstance(note.side, TrainingNote):
+        return []
+    plan, states = _plan(note), _states(program)
     rows = {
         named[i]: dimension for i in _inputs(program)
         if (spec := program.steps[i].spec) and (dimension := _dimension(spec)) is not None
     }  # fmt: skip
-    states = _states(program)
-    wrap, is_sharded = _wrapper(note), isinstance(note.side, FsdpNote)
-    kind = "cuda" if is_on_gpus(note) else "cpu"
-    own = f'fully_shard(body, mesh=dist.init_device_mesh("{kind}", (RANKS,)))' if is_sharded else (
-        f"torch.nn.parallel.DistributedDataParallel(body{', find_unused_parameters=True' if plan['unused'] else ''})"
-    )  # fmt: skip
-    values = {"outputs": "outputs", "gradients": "gradients", "raised": "None", "after": "{**expected[-1], **kept}"}
-    kept = "{n: v for n, v in after.items() if n not in OF_A_PART}"
-    result = ", ".join(values.get(name, "None").replace("kept", kept) for name in observed)
-    shares = [each / sum(plan["rows"]) for each in plan["rows"]]
     of_slices = () if plan["slices"] else plan["of_slices"]
     left_out = {".".join(filter(None, (named[i], name))) for i, name in of_slices}
-    backward = f"    SIZES = {_sizes(plan)}\n" + BACKWARD_PASS.format(shares=shares) if "gradients" in observed else ""
-    of_each = "    for rank, outputs in ended.items():\n" + indent(backward, "    ") if backward else ""
-    of_each += "    share_gradients(everyone)\n" if backward else ""
-    per_slice = PER_SLICE.format(
-        steps=indent(_slice_steps(recording), "    "), backward=of_each,
-        on_reference=_ON_REFERENCE if is_on_gpus(note) else "",
-    )  # fmt: skip
-    return HEAD.format(
-        ranks=len(plan["rows"]), rows=rows, joins=plan["joins"], wrap=f"{wrap}(body, RANKS)" if wrap else own,
-        parameters=[named[i] for i, is_parameter in states.items() if is_parameter],
-        buffers=[named[i] for i, is_parameter in states.items() if not is_parameter],
-        of_slices=left_out or "()",
-        independent=plan["independent"], slices=plan["slices"], per_slice=per_slice if plan["slices"] else "",
-        shares=shares, result=result, backward=backward, moved=MOVED if is_on_gpus(note) else "",
-        shares_buffers=not is_sharded,
-    )  # fmt: skip
+    return [
+        f"RANKS = {len(plan['rows'])}",
+        f"ROWS = {rows}  # inputs of which each rank has a part, with the dimension of the batch",
+        f"PARAMETERS = {[named[i] for i, is_parameter in states.items() if is_parameter]}",
+        f"BUFFERS = {[named[i] for i, is_parameter in states.items() if not is_parameter]}",
+        f"NAMES = {[named[ref.index] for ref in output_refs(program)]}",
+        f"JOINS = {plan['joins']}  # how outputs are joined",
+        f"SHARES, SIZES = {[each / sum(plan['rows']) for each in plan['rows']]}, {_sizes(plan)}",
+        f"OF_A_PART = {left_out or '()'}  # what belongs to the rows of a rank by its definition, and is not compared",
+        f"INDEPENDENT = {plan['independent']}  # whether values are compared; if not, only whether the ranks agree",
+        f"PER_SLICE = {plan['slices']}  # whether rows depend on one another: a rank is held against one process",
+        f"SHARES_BUFFERS = {not isinstance(note.side, FsdpNote)}  # FSDP leaves buffers alone",
+    ]
 
 
 def _with_mark(program: Program, note: Note) -> Program:

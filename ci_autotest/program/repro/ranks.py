@@ -6,13 +6,13 @@ it gives is gathered on every rank and must be the same on all of them.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from math import prod
+from typing import TYPE_CHECKING, Final
 
 from ci_autotest.program.codegen import body_lines, names, output_text
 from ci_autotest.program.distribution import Distribution, is_mesh, is_placement, local_shapes
 from ci_autotest.program.ir import CALL_FUNCTION, TensorSpec, step_refs
 from ci_autotest.program.note import DTensorNote
-from ci_autotest.program.repro.rank_template import HEAD, PROCESSES, SIMULATED
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -20,7 +20,10 @@ if TYPE_CHECKING:
     from ci_autotest.program.ir import Program
     from ci_autotest.program.note import Note
     from ci_autotest.program.recording import Recording
-    from ci_autotest.program.repro.rank_template import RankForm
+
+
+#: Seconds that a group may take to start at least.
+_START_S: Final = 60
 
 
 def starts_ranks(note: Note) -> bool:
@@ -31,15 +34,6 @@ def starts_ranks(note: Note) -> bool:
 def is_on_gpus(note: Note) -> bool:
     """Whether each rank of the candidate has a GPU."""
     return note.device == "cuda"
-
-
-def rank_imports(note: Note) -> tuple[str, ...]:
-    """Return what the script imports besides torch."""
-    return _form(note).imports if isinstance(note.side, DTensorNote) else ()
-
-
-def _form(note: Note) -> RankForm:
-    return PROCESSES["cuda" if is_on_gpus(note) else "cpu"] if starts_ranks(note) else SIMULATED
 
 
 def distributions(program: Program) -> dict[str, Distribution]:
@@ -81,13 +75,34 @@ def _specs(program: Program) -> dict[str, TensorSpec]:
     return {name: spec for name, spec in found.items() if spec is not None}
 
 
-def rank_head(recording: Recording) -> str:
-    """Return the ranks of a script, and how tensors are spread over them and gathered."""
-    lie, form = distributions(recording.program), _form(recording.note)
+def mesh_lines(recording: Recording, *, starts_processes: bool) -> list[str]:
+    """Return the lines that say which ranks a script has and how inputs lie on them; none for another candidate."""
+    if not isinstance(recording.note.side, DTensorNote):
+        return []
+    lie = distributions(recording.program)
     mesh = next((on.mesh for on in lie.values()), (2,))
     placements = ", ".join(f"{name!r}: {_placements(on)}" for name, on in lie.items())
-    head = HEAD.format(mesh=mesh, placements=placements, group=form.group, parts=form.parts, given=form.given)
-    return f"{head}\n\n{form.runs}"
+    return [
+        f"MESH = {mesh}  # the ranks",
+        f"PLACEMENTS = {{{placements}}}  # how inputs lie on them",
+        f"RANKS = {prod(mesh)}",
+        *([] if starts_processes else ["DEVICE_MESH, SIMULATED = simulated(MESH)"]),
+        "EVERYWHERE = (Replicate(),) * len(MESH)",
+    ]
+
+
+def group_lines(timeout_s: int, *, on_gpus: bool) -> list[str]:
+    """Return the lines of a script that say how long its ranks may take, each a process, and what they run on.
+
+    Args:
+        timeout_s: Seconds that a case may take.
+        on_gpus: Whether each rank has a GPU.
+    """
+    longest = max(_START_S, timeout_s)
+    return [
+        f"LONGEST_S, SILENCE_S = {longest}, 20  # without a move; the second if all wait for others",
+        f"ON_GPUS = {on_gpus}",
+    ]
 
 
 def rank_candidate(program: Program, takes: Sequence[str]) -> str:

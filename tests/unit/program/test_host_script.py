@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import builtins
 import math
 import struct
 import symtable
@@ -21,6 +20,7 @@ from ci_autotest.program.note import ModuleNote, Note
 from ci_autotest.program.recording import Recording
 from ci_autotest.program.repro.host_script import host_repro_text
 from ci_autotest.program.repro.script_facts import ScriptFacts
+from tests.script_names import undefined
 
 SPEC = TensorSpec("float32", (2,), (1,), 0, 2, requires_grad=True)
 DATA = struct.pack("<2f", math.nan, -0.0)
@@ -119,30 +119,9 @@ def test_definitions__the_adapters_of_a_table__stand_alone_and_beside_one_anothe
 
     tree = ast.parse(text)
     bound = {symbol.get_name() for symbol in symtable.symtable(text, "<text>", "exec").get_symbols()}
-    assert _undefined(tree) == set()
+    assert undefined(text) == set()
     assert set(names) <= bound
     assert not any("ci_autotest" in ast.unparse(node) for node in tree.body if isinstance(node, ast.ImportFrom))
-
-
-def _undefined(tree: ast.Module) -> set[str]:
-    """Return the names that functions of a module read and that neither it nor Python binds."""
-    table = symtable.symtable(ast.unparse(tree), "<text>", "exec")
-    bound = {symbol.get_name() for symbol in table.get_symbols()} | set(vars(builtins))
-    found: set[str] = set()
-    waiting = list(table.get_children())
-    while waiting:
-        scope = waiting.pop()
-        waiting += scope.get_children()
-        found |= {symbol.get_name() for symbol in scope.get_symbols() if symbol.is_global()}
-    annotations = {
-        each.id
-        for node in ast.walk(tree)
-        for noted in (getattr(node, "annotation", None), getattr(node, "returns", None))
-        if noted is not None
-        for each in ast.walk(noted)
-        if isinstance(each, ast.Name)
-    }
-    return found - bound - annotations
 
 
 def test_host_repro_text__value_with_the_name_of_what_the_script_calls__has_another():
@@ -157,12 +136,12 @@ def test_host_repro_text__value_with_the_name_of_what_the_script_calls__has_anot
     assert "    argmax_0 = argmax(tensor_0)" in text
 
 
-@pytest.mark.parametrize(("kind", "entry"), [("graph", "graphed"), ("value", "main")])
+@pytest.mark.parametrize(("kind", "entry"), [("graph", "graphed()"), ("value", "main(EXPECTED)")])
 def test_host_repro_text__graph_mode__runs_the_candidate_as_one_graph(kind: str, entry: str):
     text = host_repro_text(recorded("oneflow.exp", "oneflow", graph=True), replace(TOLD, kind=kind))
-    assert "class Body(oneflow.nn.Graph):" in text
-    assert f"    status = {entry}()\n" in text
-    assert "GRADIENTS" not in text
+    assert "class Whole(framework.nn.Graph):" in text
+    assert f"    status = {entry}\n" in text
+    assert "gradient of" not in text
     ast.parse(text)
 
 
@@ -176,14 +155,14 @@ def test_host_repro_text__small_finding__carries_what_its_kind_needs_and_no_more
     told = replace(TOLD, kind=kind, has_backward=kind == "gradient")
     text = host_repro_text(recorded(f"{module}.exp", module), told)
     compile(text, "repro.py", "exec")
+    assert undefined(text) == set()
     assert text.count("\n") <= LINES_AT_MOST[kind], text
     parts = {
-        "GRADIENTS": kind in {"gradient", "crash"},
-        "def flags(": kind == "metadata",
-        "def members(": False,
+        "COTANGENTS": kind in {"gradient", "crash"},
+        "def flags_of(": kind == "metadata",
+        "def states_of(": False,
         "def stored(": False,
         "def is_own(": kind in {"shape", "crash"},
         "subprocess": kind == "crash",
-        "complex128": False,
     }
     assert {part: part in text for part in parts} == parts

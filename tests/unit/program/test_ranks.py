@@ -19,8 +19,8 @@ from ci_autotest.program.ir import (
 )
 from ci_autotest.program.note import note_of
 from ci_autotest.program.recording import Recording
-from ci_autotest.program.repro.module_ranks import module_body, module_head, share_lines
-from ci_autotest.program.repro.ranks import rank_head, rank_imports, rank_lines, starts_ranks
+from ci_autotest.program.repro.module_ranks import batch_lines, module_body, share_lines
+from ci_autotest.program.repro.ranks import mesh_lines, rank_lines, starts_ranks
 
 WEIGHT = TensorSpec("float32", (4, 3), (3, 1), 0, 12, distribution=Distribution((2,), ("Shard(0)",)))
 
@@ -46,9 +46,10 @@ def test_rank_lines__name_of_a_parameter__is_shown_within_its_comment(name, comm
         Step(CALL_FUNCTION, "torch.nn.Linear", (3, 4), (), "module", in_setup=True),
         Step(CALL_METHOD, "load_state_dict", (Ref(1), Mapping_(((name, Ref(0)),))), (), "loaded", in_setup=True),
     )
-    recording = Recording(Program(setup, (Step(OUTPUT, "output", (), (), "output"),)), {})
+    note = note_of({"backend": "dtensor"})
+    recording = Recording(Program(setup, (Step(OUTPUT, "output", (), (), "output"),)), {}, note)
     assert rank_lines(recording) == comments
-    assert "os.system" not in rank_head(recording)
+    assert not any("os.system" in line for line in mesh_lines(recording, starts_processes=False))
 
 
 X = Step(PLACEHOLDER, "t0", (WEIGHT,), (), "x")
@@ -76,8 +77,8 @@ def test_module_body__number_of_rows_as_a_size__is_that_of_the_rank():
     assert share_lines(sized(1))[-1] == "# 4, the number of rows, is that of a rank in view"
 
 
-def test_module_head__number_of_rows_as_a_size__is_that_of_the_slice():
-    assert "view = x.view([2, 2][rank_], 3)" in module_head(sized(1, slices=True), ["outputs"])
+def test_module_body__slices__number_of_rows_as_a_size__is_that_of_the_slice():
+    assert "view = x.view([2, 2][rank_], 3)" in module_body(sized(1, slices=True))
 
 
 def test_module_body__damaged_step_with_rows__is_refused():
@@ -96,10 +97,10 @@ def test_note_of__wrapper_of_a_note_from_outside__is_never_printed(wrap: str):
     [None, {}, {"rows": []}, {"rows": [1], "joins": [[0, "import os", 0]]}],
     ids=["none", "empty", "no rows", "unknown join"],
 )
-def test_module_head__damaged_plan__is_refused(plan: object):
+def test_batch_lines__damaged_plan__is_refused(plan: object):
     damaged = Recording(SHARED.program, {}, note_of({"backend": "ddp", "plan": plan}))
     with pytest.raises(ProgramError, match="does not say how its ranks share the batch"):
-        module_head(damaged, ["outputs"])
+        batch_lines(damaged)
 
 
 @pytest.mark.parametrize(
@@ -114,6 +115,5 @@ def test_module_head__damaged_plan__is_refused(plan: object):
 def test_starts_ranks__note_of_a_program__only_if_it_says_so(note: dict[str, object], starts: bool):
     made = note_of(note)
     assert starts_ranks(made) is starts
-    assert any("LocalTensorMode" in line for line in rank_imports(made)) is (
-        note["backend"] == "dtensor" and not starts
-    )
+    lines = mesh_lines(Recording(SHARED.program, {}, made), starts_processes=starts)
+    assert any("LocalTensorMode" in line for line in lines) is (note["backend"] == "dtensor" and not starts)
