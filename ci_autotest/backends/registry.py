@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -24,10 +25,11 @@ from ci_autotest.backends.operators.user_operators import find, is_module_class,
 from ci_autotest.backends.ranks.worker_side import WorkerSide
 from ci_autotest.backends.remote.backend import RemoteBackend
 from ci_autotest.backends.remote.interpreter import Interpreter
+from ci_autotest.backends.remote.sandbox import sandboxed
 from ci_autotest.backends.substitute import SubstituteBackend, load_function
 from ci_autotest.backends.torch_compile import CompileBackend
 from ci_autotest.backends.torch_eager import TorchBackend
-from ci_autotest.errors import ConfigError, ProgramError
+from ci_autotest.errors import ConfigError, ProgramError, UnavailableError
 from ci_autotest.kinds import (
     CompileCandidate,
     DdpCandidate,
@@ -188,14 +190,28 @@ def _isolated(
     candidate: SubstituteCandidate, device: str, folders: Sequence[str], worker: WorkerSide, *, is_fresh: bool
 ) -> Backend:
     _refuse_classes(candidate)
+    root = Path(folders[0]) if folders else Path.cwd()
+    seen = tuple(str((root / folder).resolve()) for folder in candidate.sandbox)
     interpreter = Interpreter(
-        candidate.name, sys.executable, "torch", device, _host_folders(folders), env=candidate.env,
-        replace=_replaced(candidate), scope=candidate.scope,
+        candidate.name, sys.executable, "torch", device, seen or _host_folders(folders), env=candidate.env,
+        replace=_replaced(candidate), scope=candidate.scope, sandbox=_sandbox(candidate, seen),
     )  # fmt: skip
     table = MappingTable("torch", "", "torch", like_torch=True, rows={})
     return IsolatedBackend(
-        interpreter, Translator(table, takes_float8=True), ends_with_host=worker.is_isolated, is_fresh=is_fresh
-    )
+        interpreter, Translator(table, takes_float8=True), ends_with_host=worker.is_isolated,
+        is_fresh=is_fresh and not candidate.sandbox,
+    )  # fmt: skip
+
+
+def _sandbox(candidate: SubstituteCandidate, folders: Sequence[str]) -> tuple[str, ...]:
+    """Return the beginning of the command of a sandbox; empty if the candidate has none."""
+    if not folders:
+        return ()
+    try:
+        return tuple(sandboxed(folders))
+    except UnavailableError as error:
+        message = f"candidate '{candidate.name}': {error}"
+        raise UnavailableError(message) from error
 
 
 def _replaced(candidate: SubstituteCandidate) -> Mapping[str, str]:

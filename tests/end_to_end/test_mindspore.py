@@ -164,5 +164,5 @@ def test_run__wrong_gradient__has_a_repro_in_mindspore_s_words(tmp_path):
     assert (repro.status, "misaligned: gradient of x" in said) == (1, True), repro.said
     # An error of the script's own is no finding, though Python would end with the same status.
     script = tmp_path / "autotest-report" / finding["repro"]
-    script.write_text(script.read_text("utf-8").replace("TAKES, NAMES", "nothing\nTAKES, NAMES", 1), encoding="utf-8")
+    script.write_text(script.read_text("utf-8").replace("\nTAKES = ", "\nnothing\nTAKES = ", 1), encoding="utf-8")
     assert project.repro(finding).status == 2

@@ -72,7 +72,7 @@ def test_run__four_error_programs_of_the_suite__two_are_refused_and_two_are_leni
         "leaf_is_moved_into_the_graph", "value_that_backward_needs_is_changed",
     }  # fmt: skip
     assert "# is accepted; the reference rejects it" in found["program"]
-    assert_shows_itself(project, found, "refusal: the candidate accepts, the reference raises")
+    assert_shows_itself(project, found, "value of refusal: candidate 'accepts', reference 'raises'")
     assert done.status == 1
 
 
@@ -81,7 +81,7 @@ def test_run__backward_pass_after_a_factor_is_overwritten__is_leniency_whose_rep
     done = project.run()
     (found,) = project.report()["findings"]
     assert (found["kind"], found["operator"]) == ("leniency", "torch.Tensor.__setitem__"), done.said
-    assert_shows_itself(project, found, "backward pass: the candidate accepts, the reference raises")
+    assert_shows_itself(project, found, "the backward pass: candidate 'accepts', reference 'raises'")
     assert done.status == 0  # Nobody wrote that it must be refused.
 
 

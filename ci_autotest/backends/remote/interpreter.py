@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 
+from ci_autotest.backends.remote.sandbox import KEPT_VARIABLES
 from ci_autotest.environments import RECIPES, package_of
 from ci_autotest.errors import UnavailableError
 from ci_autotest.values.kernel_scope import EVERYTHING
 from ci_autotest.values.process_end import exit_text
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from ci_autotest.values.kernel_scope import KernelScope
 
@@ -64,6 +65,7 @@ class Interpreter(NamedTuple):
         scope: What these functions take.
         env: Environment variables of the host, in addition to the worker's.
         is_rank: Whether the host is one rank of a group.
+        sandbox: The beginning of the command that starts the host in a sandbox; empty if it is in none.
     """
 
     candidate: str
@@ -75,6 +77,7 @@ class Interpreter(NamedTuple):
     scope: KernelScope = EVERYTHING
     env: Mapping[str, str] = MappingProxyType({})
     is_rank: bool = False
+    sandbox: tuple[str, ...] = ()
 
     def executable(self) -> str:
         """Return the path of the interpreter.
@@ -86,6 +89,18 @@ class Interpreter(NamedTuple):
         if found is None:
             raise self.unusable(_why_not_found(self.python))
         return found
+
+    def environ(self) -> dict[str, str]:
+        """Return the environment variables of the host; in a sandbox those that say how to compute."""
+        kept = {name: os.environ[name] for name in KEPT_VARIABLES if name in os.environ}
+        return {**(kept if self.sandbox else os.environ), **self.env}
+
+    def command(self, words: Sequence[str]) -> list[str]:
+        """Return the command that starts the host, of the words that its interpreter takes."""
+        if not self.sandbox:
+            return [self.executable(), *words]
+        own = [word for name, value in self.environ().items() for word in ("--setenv", name, value)]
+        return [*self.sandbox, *own, "--", self.executable(), *words]
 
     def unusable(self, fault: str) -> UnavailableError:
         """Return the error for an interpreter that cannot be executed."""

@@ -96,7 +96,7 @@ class HostProcess:
         self._interpreter = interpreter
         self._start_s = start_s
         self._is_closed, self._last_place = False, (-1, -1)
-        python = interpreter.executable()
+        interpreter.executable()  # which raises before anything is opened
         to_read, write_fd = os.pipe()
         read_fd, to_write = os.pipe()
         for fd in (write_fd, to_write):
@@ -119,9 +119,9 @@ class HostProcess:
                     _forked(words, descriptors, self._printed.fileno())
                     if forks
                     else subprocess.Popen(
-                        [python, "-I", "-c", BOOT, _PACKAGE, *words],
+                        interpreter.command(["-I", "-c", BOOT, _PACKAGE, *words]),
                         stdin=subprocess.DEVNULL, stdout=self._printed, stderr=self._printed, pass_fds=descriptors,
-                        env={**os.environ, **interpreter.env},
+                        env=interpreter.environ(),
                     )
                 )  # fmt: skip
             except OSError as error:

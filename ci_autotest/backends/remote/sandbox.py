@@ -1,0 +1,85 @@
+"""A host's sandbox: a process that sees Python, this package, and the folders that its row names; nothing else.
+
+Bubblewrap makes it: namespaces of its own for files, processes, users and the network. What runs in it can read no file
+of the tests, write nothing that outlives it, reach no network, and see no other process. Where the system allows no such
+namespaces there is no sandbox, and the candidate is unavailable.
+"""
+
+from __future__ import annotations
+
+import shutil
+import site
+import subprocess
+import sys
+import sysconfig
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from ci_autotest.errors import UnavailableError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+#: What a host may learn from its environment; the rest could name files, tokens and addresses.
+KEPT_VARIABLES: Final = ("LANG", "LC_ALL", "LD_LIBRARY_PATH", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "PATH", "TZ")
+#: Of the system: libraries and programs, and what the dynamic linker reads.
+_SYSTEM: Final = (
+    "/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/etc/alternatives", "/etc/ld.so.cache", "/etc/ld.so.conf",
+    "/etc/ld.so.conf.d",
+)  # fmt: skip
+_PACKAGE: Final = Path(__file__).resolve().parents[2]
+_TRIED_S: Final = 20
+
+
+def sandboxed(folders: Sequence[str], hidden: Iterable[str] = ()) -> list[str]:
+    """Return the beginning of a command that runs in a sandbox.
+
+    Args:
+        folders: Folders that it sees besides Python and this package; it cannot write to them.
+        hidden: Files in these folders that it sees as empty.
+
+    Raises:
+        UnavailableError: Bubblewrap is not installed, or the system allows no namespaces.
+    """
+    words = [_bubblewrap(), "--unshare-all", "--die-with-parent", "--new-session", "--cap-drop", "ALL", "--clearenv"]
+    for place in [*_SYSTEM, *_pythons(), str(_PACKAGE), *folders]:
+        words += ["--ro-bind-try", place, place]
+    for place in hidden:
+        words += ["--ro-bind", "/dev/null", place]
+    home = "/tmp"  # noqa: S108 - the sandbox's own
+    # The folders that it sees may lie below that one, so it comes first.
+    places = ["--proc", "/proc", "--dev", "/dev", "--tmpfs", home]
+    words[1:1] = places
+    return [*words, "--chdir", home, "--setenv", "HOME", home, "--setenv", "USER", "nobody"]
+
+
+def _pythons() -> list[str]:
+    """Return the folders of this interpreter and of its packages."""
+    paths = sysconfig.get_paths()
+    found = [sys.prefix, sys.base_prefix, sys.exec_prefix, paths["stdlib"], paths["purelib"], paths["platlib"]]
+    found += site.getsitepackages()
+    return list(dict.fromkeys(str(Path(each).resolve()) for each in found) | dict.fromkeys(found))
+
+
+@cache
+def _bubblewrap() -> str:
+    """Return the path of bubblewrap, after it has made a sandbox once."""
+    path = shutil.which("bwrap")
+    if path is None:
+        message = "a sandbox needs bubblewrap, which is not installed. Install it: apt-get install bubblewrap"
+        raise UnavailableError(message)
+    words = [path, "--unshare-all", "--die-with-parent", "--ro-bind", "/", "/", "--proc", "/proc", "true"]
+    try:
+        done = subprocess.run(words, capture_output=True, text=True, timeout=_TRIED_S, check=False)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        message = f"bubblewrap cannot be run here ({error})."
+        raise UnavailableError(message) from error
+    if done.returncode:
+        why = " ".join(done.stderr.split())[:200] or f"status {done.returncode}"
+        message = (
+            f"this system allows no sandbox ({why}). Unprivileged user namespaces are needed: in a container, run it "
+            "with --security-opt seccomp=unconfined, or on the host itself."
+        )
+        raise UnavailableError(message)
+    return path
