@@ -19,7 +19,7 @@ from tests.fakes.clock import FakeClock, HurriedClock
 from tests.fakes.github import NUMBER, REPOSITORY, SHA
 
 if TYPE_CHECKING:
-    from ci_autotest.github.http_response import Forbidden
+    from ci_autotest.github.http_messages import Forbidden
     from ci_autotest.github.origin import Absent, Origin
     from tests.fakes.github import FakeGithub
 

@@ -12,8 +12,7 @@ import msgspec
 from ci_autotest.errors import UsageError
 from ci_autotest.github.archive import MOST_BYTES
 from ci_autotest.github.environ import ARTIFACT_NAME, COMMIT
-from ci_autotest.github.http_response import Forbidden
-from ci_autotest.github.request import Listing
+from ci_autotest.github.http_messages import Forbidden, Listing
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

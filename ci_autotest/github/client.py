@@ -21,16 +21,21 @@ import urllib3
 
 from ci_autotest.errors import PublishError
 from ci_autotest.github.environ import is_safe_url
-from ci_autotest.github.http_response import (
+from ci_autotest.github.http_messages import (
+    Bearer,
     Forbidden,
     HttpReply,
+    HttpRequest,
+    Item,
+    Listing,
+    Nobody,
+    Page,
     Unclear,
     decoded,
     has_next,
     is_broken,
     reason_of,
 )
-from ci_autotest.github.request import Bearer, HttpRequest, Item, Listing, Nobody, Page
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping

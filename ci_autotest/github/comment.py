@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 import msgspec
 
 from ci_autotest.errors import PublishError
-from ci_autotest.github.http_response import Forbidden, Unclear
-from ci_autotest.github.request import Listing
+from ci_autotest.github.http_messages import Forbidden, Listing, Unclear
 from ci_autotest.github.sticky import (
     Comment,
     Create,

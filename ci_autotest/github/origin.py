@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from ci_autotest.github.event import HeadRepository, PullRequestTarget, RunTarget, WorkflowRun
-from ci_autotest.github.http_response import Forbidden
-from ci_autotest.github.request import Listing
+from ci_autotest.github.http_messages import Forbidden, Listing
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ci_autotest.github.event import PullRequestTarget, RunTarget
-from ci_autotest.github.http_response import Forbidden
+from ci_autotest.github.http_messages import Forbidden
 from ci_autotest.github.origin import Absent, Origin
 from tests.fakes import github_values as values
 from tests.fakes.github import NUMBER, REPOSITORY, SHA, FakeGithub, Fault, refusal

@@ -35,7 +35,7 @@ from ci_autotest.findings.tools import Tools
 from ci_autotest.findings.triage import Triage
 from ci_autotest.github import artifact, comment, origin
 from ci_autotest.github.event import read_event
-from ci_autotest.github.http_response import HttpReply, decoded, reason_of
+from ci_autotest.github.http_messages import HttpReply, decoded, reason_of
 from ci_autotest.kinds import ModuleCandidate
 from ci_autotest.program.repro.permissions import Permissions
 from ci_autotest.program.serialize import decode

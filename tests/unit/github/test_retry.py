@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from ci_autotest.github.client import wait_s
-from ci_autotest.github.http_response import HttpReply
+from ci_autotest.github.http_messages import HttpReply
 
 NOW = "Fri, 20 Nov 2026 10:00:00 GMT"
 NOW_S = 1_795_168_800
