@@ -23,7 +23,7 @@ from ci_autotest.errors import AutotestError
 from ci_autotest.github.artifact import check_artifact_name, commits_before, download, of_branch
 from ci_autotest.github.client import Client
 from ci_autotest.github.environ import read_access
-from ci_autotest.github.http_response import Forbidden
+from ci_autotest.github.http_messages import Forbidden
 from ci_autotest.values.judgement import FAILED, FINE
 
 if TYPE_CHECKING:

@@ -34,7 +34,7 @@ from ci_autotest.github.client import Client
 from ci_autotest.github.comment import Published, publish, refusal_text
 from ci_autotest.github.comment_sections import HEADER_CHARS, LEG_CHARS, MAX_CHARS, CommentSection, Turn, marker
 from ci_autotest.github.event import RunTarget, read_event
-from ci_autotest.github.http_response import Forbidden
+from ci_autotest.github.http_messages import Forbidden
 from ci_autotest.github.origin import Absent, find_pull_request, with_run
 from ci_autotest.github.sticky import WantedComment
 from ci_autotest.report.comment_text import LEAST, render_comment

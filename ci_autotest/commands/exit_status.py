@@ -8,18 +8,33 @@ import msgspec
 
 from ci_autotest.doc_links import Page, more
 from ci_autotest.errors import OutputError
-from ci_autotest.report.probe_text import probe_notes
 from ci_autotest.values.expected_failures import passed_sentence, unexpected_passes
 from ci_autotest.values.judgement import causes, status_of
-from ci_autotest.values.result import RunError, not_called, one_error, uncalled
+from ci_autotest.values.probes import ProbeCounts
+from ci_autotest.values.result import RunError, not_called, one_error, uncalled, unprobed
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
+    from ci_autotest.values.probes import NoProbe
     from ci_autotest.values.result import FailOn, RunResult
 
 #: Operators that a note names.
 _NAMED: Final = 5
+_WORDS: Final[Mapping[NoProbe, str]] = {
+    "outside_scope": "the candidate's row excludes a call of the probe",
+    "same_values": "the inputs cannot have other values",
+    "not_repeatable": (
+        "the body registers hooks, runs a backward pass, draws random numbers or has a step that raises, so it cannot "
+        "be called twice"
+    ),
+    "too_large": "the values have more than 32,768 elements",
+    "empty": "no tensor has an element",
+    "accepted": "`known` accepts a difference of its cases that a probe could not tell from one of its own",
+    "not_aligned": "no case was aligned",
+    "ranks": "groups of ranks are not probed",
+    "no_steps": "what is made of a body is for one run only",
+}
 
 
 def settled(result: RunResult, fail_on: FailOn) -> RunResult:
@@ -33,7 +48,7 @@ def settled(result: RunResult, fail_on: FailOn) -> RunResult:
     passed = [
         f"{item.test} {passed_sentence(item.xfail)}" for item in unexpected_passes(result) if item.xfail is not None
     ]
-    notes = dict.fromkeys((*result.notes, *probe_notes(result), *sentences, *_not_called_in_part(result), *passed))
+    notes = dict.fromkeys((*result.notes, *_probe_notes(result), *sentences, *_not_called_in_part(result), *passed))
     judged = msgspec.structs.replace(result, notes=tuple(notes), fail_on=fail_on)
     return msgspec.structs.replace(judged, exit_code=status_of(causes(judged)))
 
@@ -61,3 +76,21 @@ def ended_by(result: RunResult, error: RunError) -> RunResult:
     status = result.exit_code if result.interrupted else error.status
     both = one_error([error, *([result.error] if result.error is not None else ())])
     return msgspec.structs.replace(result, error=both, exit_code=status, notes=(error.message, *result.notes))
+
+
+def _probe_notes(result: RunResult) -> list[str]:
+    """Return a note for each candidate with operators that a whole run called and never probed."""
+    return [_never_probed(name, operators, _probes_of(result, name)) for name, operators in unprobed(result).items()]
+
+
+def _never_probed(candidate: str, operators: Sequence[str], counts: ProbeCounts) -> str:
+    reasons = sorted(counts.left_out.items(), key=lambda item: -item[1])
+    why = "; ".join(f"{_WORDS[reason]} ({count} of {counts.planned} probes)" for reason, count in reasons)
+    return (
+        f"{', '.join(operators)} on {candidate} was called, but never several times in a row: a kernel that replays "
+        f"earlier answers would not be found. {why or 'A test needs at least two cases for that'}"
+    )
+
+
+def _probes_of(result: RunResult, name: str) -> ProbeCounts:
+    return sum((item.probes for item in result.results if item.candidate == name), ProbeCounts())

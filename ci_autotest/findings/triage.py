@@ -13,7 +13,7 @@ from ci_autotest.findings.diagnosis import Diagnosis, Route, rendered
 from ci_autotest.findings.own_tests import Unrepeated, repeated_alone, unrepeated_by
 from ci_autotest.findings.stages import diagnosed
 from ci_autotest.findings.unconfirmed import as_seen
-from ci_autotest.report.finding_merge import merged_finding
+from ci_autotest.report.merge import merged_finding
 from ci_autotest.report.standing import word_of
 from ci_autotest.values.amounts import time_text
 

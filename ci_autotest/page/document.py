@@ -11,9 +11,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from ci_autotest.page.finding_panel import map_of, panel
-from ci_autotest.page.operator_grid import LETTERS, grid
-from ci_autotest.page.power_table import power_table
-from ci_autotest.page.speed_table import speed_rows
+from ci_autotest.page.tables import LETTERS, grid, power_table, speed_rows
 from ci_autotest.report.document import one_line
 from ci_autotest.report.size_text import size_sentence
 from ci_autotest.report.speed_text import speed_sentence

@@ -1,14 +1,14 @@
-"""A finding as a panel of the page: its words, its program by line, its graphs, its values and its map."""
+"""A finding as a panel of the page: its words, its program by line, drawings of its graph, its values and its map."""
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from math import prod
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from ci_autotest.page.graph_drawing import drawing
 from ci_autotest.report.document import one_line, plain, plain_line
 from ci_autotest.report.error_pattern_text import pattern_sentence
 from ci_autotest.report.evidence import Evidence
@@ -19,8 +19,10 @@ from ci_autotest.report.verdict_line import headline
 from ci_autotest.values.amounts import amount_of
 
 if TYPE_CHECKING:
-    from ci_autotest.page.graph_drawing import Drawing
+    from collections.abc import Sequence
+
     from ci_autotest.report.finding_text import Setting
+    from ci_autotest.report.program_graph import Node
     from ci_autotest.report.standing import State
     from ci_autotest.values.error_pattern import ErrorMap
     from ci_autotest.values.finding import Finding
@@ -31,6 +33,10 @@ _PROGRAM_CHARS: Final = 20_000
 _LINES: Final = 200
 _TESTS_SHOWN: Final = 5
 _VALUES_SHOWN: Final = 12
+#: Sizes of a box and the gaps between boxes, in the drawing's own units.
+_BOX: Final = (164, 40)
+_GAP: Final = (16, 34)
+_LABEL_CHARS: Final = 24
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,8 +62,8 @@ class Panel:
     pattern: str
     program: tuple[tuple[str, bool], ...]
     refusal: str
-    forward: Drawing | None
-    backward: Drawing | None
+    forward: _Drawing | None
+    backward: _Drawing | None
     facts: tuple[tuple[str, str], ...]
     values: tuple[tuple[str, str], ...]
     commands: tuple[str, ...]
@@ -83,8 +89,8 @@ def panel(finding: Finding, setting: Setting, map_data: dict[str, Any] | None) -
         pattern=one_line(pattern_sentence(finding.pattern), 300),
         program=_marked(plain(found.program)[:_PROGRAM_CHARS], finding),
         refusal=one_line(found.refusal or missing_program(finding)),
-        forward=drawing(found.nodes, has_backward=False),
-        backward=drawing(found.nodes, has_backward=True) if has_backward(finding) else None,
+        forward=_drawing(found.nodes, has_backward=False),
+        backward=_drawing(found.nodes, has_backward=True) if has_backward(finding) else None,
         facts=tuple((name, plain_line(fact)) for name, fact in told.items() if name != PATTERN),  # It has a line above.
         values=tuple((one_line(name, 80), one_line(text, 1500)) for name, text in found.values[:_VALUES_SHOWN]),
         commands=_commands(finding),
@@ -149,3 +155,75 @@ def _texts(finding: Finding) -> tuple[tuple[str, str], ...]:
 
 def _amount(number: float | None) -> str:
     return "not finite" if number is None else amount_of(number, ".3g")
+
+
+@dataclass(frozen=True, slots=True)
+class _StepBox:
+    """A step's box: its upper left corner, its two lines of text, and the whole text."""
+
+    x: int
+    y: int
+    name: str
+    label: str
+    title: str
+    style: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Drawing:
+    """A graph: its size, its boxes, and its edges as paths."""
+
+    width: int
+    height: int
+    boxes: tuple[_StepBox, ...]
+    edges: tuple[str, ...]
+
+
+def _drawing(nodes: Sequence[Node], *, has_backward: bool) -> _Drawing | None:
+    """Return the drawing of a graph; ``None`` without an edge.
+
+    Args:
+        nodes: The steps, in order.
+        has_backward: Draw the steps that a gradient reaches, with its edges; else the forward pass.
+    """
+    edges = [(a, node.index) for node in nodes for a in (node.gradients if has_backward else node.inputs)]
+    drawn = {index for edge in edges for index in edge}
+    chosen = [node for node in nodes if node.index in drawn]
+    if not edges:
+        return None
+    places, (width, height) = _places(chosen)
+    paths = [_path(places[b], places[a], -1) if has_backward else _path(places[a], places[b], 1) for a, b in edges]
+    return _Drawing(width, height, tuple(_box(node, *places[node.index]) for node in chosen), tuple(paths))
+
+
+def _places(nodes: Sequence[Node]) -> tuple[dict[int, tuple[int, int]], tuple[int, int]]:
+    """Return the corner of each step's box, each layer centred, and the size of all."""
+    rows = {layer: row for row, layer in enumerate(sorted({node.layer for node in nodes}))}
+    counts = Counter(node.layer for node in nodes)
+    pitch, width = _BOX[0] + _GAP[0], max(counts.values()) * (_BOX[0] + _GAP[0])
+    taken: Counter[int] = Counter()
+    places = {}
+    for node in nodes:
+        left = (width - counts[node.layer] * pitch + _GAP[0]) // 2
+        places[node.index] = left + taken[node.layer] * pitch, 4 + rows[node.layer] * (_BOX[1] + _GAP[1])
+        taken[node.layer] += 1
+    return places, (width, len(rows) * (_BOX[1] + _GAP[1]) - _GAP[1] + 8)
+
+
+def _path(start: tuple[int, int], end: tuple[int, int], direction: int) -> str:
+    """Return a curve between two boxes: downward from lower to upper edge, or the way back."""
+    x, y = start[0] + _BOX[0] // 2, start[1] + (_BOX[1] if direction > 0 else 0)
+    to_x, to_y = end[0] + _BOX[0] // 2, end[1] + (0 if direction > 0 else _BOX[1])
+    bend = direction * max(12, abs(to_y - y) // 2)
+    # The curve ends a little before the box, so that the tip of its arrow does not lie on the edge.
+    return f"M{x} {y}C{x} {y + bend} {to_x} {to_y - bend} {to_x} {to_y - 4 * direction}"
+
+
+def _box(node: Node, x: int, y: int) -> _StepBox:
+    style = "culprit" if node.is_culprit else "input" if node.is_input else "call"
+    label = node.label if node.is_input else node.label.rpartition(".")[2]
+    return _StepBox(x, y, _short(node.name), _short(label), f"{node.name}: {node.label}", style)
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= _LABEL_CHARS else f"{text[: _LABEL_CHARS - 1]}…"

@@ -18,8 +18,7 @@ from ci_autotest.program.repro.permissions import Permissions
 from ci_autotest.program.serialize import decode, decode_program
 from ci_autotest.program.tensor_values import digest
 from ci_autotest.report.finding_program import culprit_of, has_backward, reason_of_run, shown_program
-from ci_autotest.report.mermaid import graph_text
-from ci_autotest.report.program_graph import Node, graph_of
+from ci_autotest.report.program_graph import Node, graph_of, graph_text
 from ci_autotest.values.dtypes import ITEM_SIZE
 
 if TYPE_CHECKING:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import io
 import json
 import re
+import token
+import tokenize
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import lru_cache, partial
+from itertools import pairwise
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 import msgspec
 
-from ci_autotest.report.code_width import fitted
 from ci_autotest.report.document import Code, Strong, Words, joined
 from ci_autotest.report.evidence import Evidence
 from ci_autotest.report.finding_facts import anchor, facts, facts_line
@@ -44,6 +47,11 @@ _LONGEST_NAME: Final = 200
 _PLAIN_SCALAR: Final = re.compile(r"[A-Za-z_][\w.]*", re.ASCII)
 #: Words that YAML 1.1 reads as booleans or null.
 _YAML_WORDS: Final = frozenset({"null", "true", "false", "yes", "no", "on", "off", "y", "n"})
+#: Characters of a line of code that a comment shows without scrolling.
+WIDTH: Final = 96
+#: Longest text that is tokenized; a longer one stays as it is.
+_MOST: Final = 100_000
+_OPEN, _CLOSE = frozenset("([{"), frozenset(")]}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -357,3 +365,44 @@ def _scalar(name: str) -> str:
         if _PLAIN_SCALAR.fullmatch(name) and name.lower() not in _YAML_WORDS
         else json.dumps(name, ensure_ascii=False)
     )
+
+
+# A page is laid out again until it fits, and tokenizing is most of that time.
+@lru_cache(maxsize=64)
+def fitted(code: str, width: int = WIDTH) -> str:
+    """Return ``code`` with long lines broken after commas inside brackets; text that is not Python stays as it is."""
+    lines = code.split("\n")
+    if len(code) > _MOST or all(len(line) <= width for line in lines):
+        return code
+    try:
+        commas = _commas(code)
+    except (tokenize.TokenError, SyntaxError):
+        return code
+    return "\n".join(
+        piece
+        for number, line in enumerate(lines, 1)
+        for piece in (_broken(line, commas.get(number, []), width) if len(line) > width else [line])
+    )
+
+
+def _commas(code: str) -> dict[int, list[int]]:
+    """Return the columns after commas inside brackets, by line."""
+    found: dict[int, list[int]] = {}
+    depth = 0
+    for item in tokenize.generate_tokens(io.StringIO(code).readline):
+        if item.type == token.OP:
+            depth += (item.string in _OPEN) - (item.string in _CLOSE)
+            if item.string == "," and depth > 0:
+                found.setdefault(item.end[0], []).append(item.end[1])
+    return found
+
+
+def _broken(line: str, columns: list[int], width: int) -> list[str]:
+    """Return the pieces of a line, each broken at the last comma that fits the width."""
+    indent, end = " " * (len(line) - len(line.lstrip()) + 4), len(line.rstrip())
+    pieces, start, lead = [], 0, ""
+    for at, following in pairwise([*columns, end]):
+        if at < end and len(lead) + following - start > width:
+            pieces.append(lead + line[start:at])
+            start, lead = at + (line[at] == " "), indent
+    return [*pieces, lead + line[start:]]

@@ -1,17 +1,30 @@
-"""What the command says of a test is said once, whichever candidates it was compared on."""
+"""What a command prints at the end of a run: what holds for a test is said once, and the table fits the terminal.
+
+Each test has one row, an empty column is left out, and a long name loses its middle.
+"""
 
 from __future__ import annotations
 
 import io
+from typing import Any
 
 import msgspec
 import pytest
+from rich.console import Console
 
 from ci_autotest.commands.output_writer import without_report
-from ci_autotest.commands.result_text import Verbosity, show_result
+from ci_autotest.commands.result_text import Verbosity, help_pages, result_table, show_result
+from ci_autotest.doc_links import Page
 from ci_autotest.values.finding import Location
 from ci_autotest.values.result import CaseCounts
 from tests import report_samples as samples
+from tests.report_samples import outcome, rejected, run
+
+LONG = "autotests/activations_of_the_block/autotest_activations.py::softmax_of_the_scores_over_the_last_dimension"
+ROWS = (
+    samples.outcome(LONG, cases=CaseCounts(aligned=12), findings=()),
+    samples.outcome("autotests/b.py::exp", outcome="misaligned", cases=CaseCounts(aligned=3, misaligned=9)),
+)
 
 
 def said(*candidates: tuple[str, CaseCounts]) -> list[str]:
@@ -92,3 +105,74 @@ def test_show_result__findings__stand_in_the_order_of_the_comment():
     stream = io.StringIO()
     show_result(samples.misaligned(findings=(known, new), new=(new.id,)), stream, "out")
     assert stream.getvalue().index(new.message.splitlines()[0]) < stream.getvalue().index("accepted: ")
+
+
+@pytest.mark.parametrize(
+    ("changes", "pages"),
+    [
+        ({"results": (rejected(), rejected(candidate="kernels"))}, [Page.NOTHING_COMPARED, Page.WEAK]),
+        ({"results": (outcome(weak=True),)}, [Page.WEAK]),
+        ({"results": (outcome(), outcome(candidate="other", outcome="flaky"))}, [Page.FLAKY]),
+        ({"results": (outcome(outcome="crashed"),)}, [Page.CRASHED]),
+        ({"results": (outcome(outcome="unsupported"), outcome(outcome="unsupported"))}, [Page.UNSUPPORTED]),
+    ],
+)
+def test_help_pages__of_what_needs_more_than_a_sentence(changes: dict[str, Any], pages: list[Page]) -> None:
+    assert help_pages(run(**changes)) == pages
+
+
+def test_help_pages__of_an_aligned_run__has_none() -> None:
+    assert help_pages(run(results=(outcome(), outcome(outcome="unsupported")))) == []
+
+
+def lines(width: int, *rows: object) -> list[str]:
+    stream = io.StringIO()
+    console = Console(file=stream, width=width, highlight=False)
+    for row in result_table(samples.run(results=rows or ROWS), width):
+        console.print(row)
+    return [line.rstrip() for line in stream.getvalue().splitlines()]
+
+
+@pytest.mark.parametrize("width", [60, 80, 120, 160])
+def test_result_table__long_ids__one_row_a_test_and_no_line_is_wider(width: int):
+    found = lines(width)
+    assert max(map(len, found)) <= width
+    assert sum("aligned" in line for line in found[1:]) == len(ROWS)
+    assert [line for line in found if line.startswith("  exp ") or "::exp " in line] != []
+
+
+def test_result_table__ids_fit__stand_whole():
+    assert [line.split()[0] for line in lines(160)[1:]] == [LONG, "autotests/b.py::exp"]
+
+
+def test_result_table__ids_do_not_fit__are_below_their_files():
+    assert lines(120)[1:4] == [
+        "autotests/activations_of_the_block/autotest_activations.py",
+        "  softmax_of_the_scores_over_the_last_dimension  " + lines(120)[2][49:],
+        "autotests/b.py",
+    ]
+
+
+def test_result_table__narrow__a_name_loses_its_middle_and_the_outcome_has_its_cases():
+    named = next(line for line in lines(60) if "softmax" in line)
+    assert "…" in named
+    assert named.split()[0].startswith("softmax")
+    assert "dimension" in named.split()[0]
+    assert "misaligned 9 of 12" in lines(60)[-1]
+
+
+def test_result_table__counts_that_are_0_everywhere__have_no_column():
+    assert lines(160)[0].split() == ["test", "candidate", "outcome", "aligned", "misaligned", "s"]
+
+
+@pytest.mark.parametrize("width", [20, 40])
+def test_result_table__hardly_any_room__still_has_a_row_for_each_test(width: int):
+    assert sum("aligned" in line for line in lines(width)[1:]) >= 1
+
+
+def test_result_table__time_of_compiling__has_a_column():
+    rows = (samples.outcome("a.py::exp", compile_s=1.24), samples.outcome("a.py::sin"))
+    assert lines(160)[0].split() == ["test", "candidate", "outcome", "aligned", "misaligned", "s"]
+    assert lines(160, *rows)[0].split()[-2:] == ["compiling", "s"]
+    assert [line.split()[-2:] for line in lines(160, *rows)[1:]] == [["1.2", "1.5"], ["20", "1.5"]]
+    assert "compiling" not in lines(160, rows[1])[0]

@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from ci_autotest.report.code_width import WIDTH, fitted
+from ci_autotest.report.finding_text import WIDTH, fitted
 
 NUMBERS = ", ".join(str(i / 7) for i in range(64))
 
