@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, NoReturn
 
 from ci_autotest.errors import ConfigError, UsageError
 from ci_autotest.loader.declaration import factory_of
-from ci_autotest.opinfo.families import FAMILIES, source_of
+from ci_autotest.opinfo.names import FAMILIES, source_of
 from ci_autotest.values.entry_points import SOURCE, module_in
 
 if TYPE_CHECKING:

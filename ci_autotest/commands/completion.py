@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from click.shell_completion import CompletionItem
 
-from ci_autotest.opinfo.families import FAMILIES
+from ci_autotest.opinfo.names import FAMILIES
 from ci_autotest.values.entry_points import SOURCE, SOURCES, names_in
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from ci_autotest.discovery import nothing_found, select
 from ci_autotest.doc_links import Page
 from ci_autotest.errors import UsageError, path_text
 from ci_autotest.loader.declaration import factory_of
-from ci_autotest.opinfo.families import source_of
+from ci_autotest.opinfo.names import source_of
 from ci_autotest.run.messages import Broken, Discovered, Hello, ReplacedTest, TestInfo
 from ci_autotest.values.amounts import plural
 from ci_autotest.values.entry_points import SOURCE

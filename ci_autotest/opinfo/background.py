@@ -14,7 +14,7 @@ import torch
 
 from ci_autotest.backends.nest import leaves, tensors_in
 from ci_autotest.opinfo.database import listed
-from ci_autotest.opinfo.variants import ERROR, GRADIENT, INDUCTOR, PyTorchTest
+from ci_autotest.opinfo.names import ERROR, GRADIENT, INDUCTOR, PyTorchTest
 from ci_autotest.values.tolerance import tolerance_for
 
 if TYPE_CHECKING:

@@ -20,8 +20,7 @@ import torch
 from ci_autotest.backends.operators.identity import public_name
 from ci_autotest.backends.torch_constants import DTYPE_NAMES
 from ci_autotest.errors import AuthorError
-from ci_autotest.opinfo.families import MODULES, OPINFO
-from ci_autotest.opinfo.variants import MODULE_TESTS, OPERATOR_TESTS, PyTorchTest
+from ci_autotest.opinfo.names import MODULE_TESTS, MODULES, OPERATOR_TESTS, OPINFO, PyTorchTest
 from ci_autotest.values.dtypes import DTYPES
 
 if TYPE_CHECKING:

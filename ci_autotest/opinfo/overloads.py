@@ -17,10 +17,10 @@ import torch
 
 from ci_autotest.errors import AuthorError
 from ci_autotest.opinfo.database import OpInfoSample, entries, foreach_entries
+from ci_autotest.opinfo.names import OVERLOAD_TESTS
 from ci_autotest.opinfo.overload_calls import OverloadCall, adapted, call_of, overload_of
 from ci_autotest.opinfo.overload_samples import SAMPLES
 from ci_autotest.opinfo.sample_draws import arguments_of
-from ci_autotest.opinfo.variants import OVERLOAD_TESTS
 from ci_autotest.program.targets import OVERLOADS
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from torch._ops import OpOverload
 
     from ci_autotest.opinfo.database import OpInfoEntry
-    from ci_autotest.opinfo.variants import PyTorchTest
+    from ci_autotest.opinfo.names import PyTorchTest
 
 
 class OverloadRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename={"source": "of"}):

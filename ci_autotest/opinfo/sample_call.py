@@ -14,7 +14,7 @@ from ci_autotest.backends.nest import leaves
 from ci_autotest.backends.operators.identity import public_name
 from ci_autotest.backends.torch_constants import DTYPE_NAMES
 from ci_autotest.errors import AuthorError
-from ci_autotest.opinfo.variants import CONJUGATE, ERROR, IN_PLACE, NON_CONTIGUOUS, ORDINARY, OUT
+from ci_autotest.opinfo.names import CONJUGATE, ERROR, IN_PLACE, NON_CONTIGUOUS, ORDINARY, OUT
 from ci_autotest.program.ir import OWN_DEVICE, Device, TensorSpec
 from ci_autotest.record.function import Function
 from ci_autotest.record.modules import RecordedModule

@@ -15,7 +15,7 @@ import torch
 
 from ci_autotest.backends.nest import tensors_in
 from ci_autotest.opinfo.database import seeded
-from ci_autotest.opinfo.variants import CONJUGATE, ERROR, IN_PLACE, NON_CONTIGUOUS, ORDINARY, OUT
+from ci_autotest.opinfo.names import CONJUGATE, ERROR, IN_PLACE, NON_CONTIGUOUS, ORDINARY, OUT
 from ci_autotest.values.case import test_key
 
 if TYPE_CHECKING:

@@ -13,12 +13,11 @@ from ci_autotest.config import OpInfo
 from ci_autotest.errors import ConfigError
 from ci_autotest.opinfo.background import SampleBackground, is_about
 from ci_autotest.opinfo.database import OpInfoEntry, entries, listed_tests
-from ci_autotest.opinfo.families import FAMILIES, MODULES, OPINFO
-from ci_autotest.opinfo.overload_steps import record_overload
+from ci_autotest.opinfo.names import FAMILIES, GRADIENT, MODULE_TESTS, MODULES, OPERATOR_TESTS, OPINFO, ORDINARY
+from ci_autotest.opinfo.overload_calls import record_overload
 from ci_autotest.opinfo.overloads import OverloadEntry, overload_entries
 from ci_autotest.opinfo.sample_call import record_sample
 from ci_autotest.opinfo.schedule import KeptSamples, Samples, SampleSpot, ordered, spots
-from ci_autotest.opinfo.variants import GRADIENT, MODULE_TESTS, OPERATOR_TESTS, ORDINARY
 from ci_autotest.program.targets import OVERLOADS
 from ci_autotest.record.context import CURRENT
 from ci_autotest.record.declaration import Declaration
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator
 
     from ci_autotest.config import OpOverride
-    from ci_autotest.opinfo.variants import PyTorchTest
+    from ci_autotest.opinfo.names import PyTorchTest
 
 
 class Listed(NamedTuple):

@@ -21,7 +21,7 @@ from ci_autotest.backends.remote.backend import Channel
 from ci_autotest.backends.remote.process import HostLostError
 from ci_autotest.backends.remote.response import about_of
 from ci_autotest.commands.downloaded_report import read_downloaded
-from ci_autotest.commands.draw_log import asked_for
+from ci_autotest.commands.draws import asked_for
 from ci_autotest.commands.output_writer import setting_for, write_surfaces
 from ci_autotest.commands.report import report
 from ci_autotest.commands.request import hello_for

@@ -12,7 +12,7 @@ from torch.overrides import TorchFunctionMode
 
 from ci_autotest.backends.operators.identity import public_name
 from ci_autotest.opinfo.database import WRITTEN_FOR, entries, unreadable
-from ci_autotest.opinfo.families import FAMILIES, OPINFO, source_of
+from ci_autotest.opinfo.names import FAMILIES, OPINFO, source_of
 from ci_autotest.program.random_calls import is_random
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ci_autotest.opinfo.families import MODULES
+from ci_autotest.opinfo.names import MODULES
 from ci_autotest.opinfo.source import Source
 from ci_autotest.values.case import test_key as stream_key
 from tests.engine import attempts

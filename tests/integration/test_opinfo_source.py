@@ -7,9 +7,8 @@ import torch
 
 from ci_autotest.config import OpInfo, OpOverride
 from ci_autotest.errors import ConfigError
-from ci_autotest.opinfo.families import OPINFO
+from ci_autotest.opinfo.names import CONJUGATE, ERROR, IN_PLACE, NON_CONTIGUOUS, OPINFO, ORDINARY, OUT
 from ci_autotest.opinfo.source import Source
-from ci_autotest.opinfo.variants import CONJUGATE, ERROR, IN_PLACE, NON_CONTIGUOUS, ORDINARY, OUT
 from ci_autotest.program.ir import PLACEHOLDER
 from ci_autotest.values.case import test_key as stream_key
 from tests.engine import attempts

@@ -11,7 +11,7 @@ import torch
 from ci_autotest.config import OpInfo
 from ci_autotest.errors import AuthorError
 from ci_autotest.opinfo.database import entries, foreach_entries
-from ci_autotest.opinfo.families import FAMILIES
+from ci_autotest.opinfo.names import FAMILIES
 from ci_autotest.opinfo.overload_calls import _MISSING, OverloadCall, _as, adapted, overload_of
 from ci_autotest.opinfo.overload_samples import SAMPLES
 from ci_autotest.opinfo.overloads import WRITTEN, dispatcher_overloads, overload_entries, refuse_other, table

@@ -24,7 +24,7 @@ from ci_autotest.loader.declaration import (
     loader_declared,
 )
 from ci_autotest.loader.repro import file_module
-from ci_autotest.opinfo.families import FAMILIES, source_of
+from ci_autotest.opinfo.names import FAMILIES, source_of
 from ci_autotest.opinfo.source import Source
 from ci_autotest.record.body_call import case_name, fixtures_of, parametrized, with_case
 from ci_autotest.record.declaration import Declaration, declaration_of

@@ -1,9 +1,27 @@
-"""Variants of a sample: how an operator is called with it. They are the profiles of ``builtin:opinfo``."""
+"""Names, without torch, because the parent process checks paths with them: sources, their families, and variants.
+
+A variant of a sample is how an operator is called with it. Variants are the profiles of ``builtin:opinfo``.
+"""
 
 from __future__ import annotations
 
 from typing import Final, NamedTuple
 
+from ci_autotest.program.targets import OVERLOADS
+
+OPINFO: Final = "builtin:opinfo"
+MODULES: Final = "builtin:modules"
+
+#: Families of the operator database: its own folders of definitions first, then its classes of entries. The module
+#: database has none. Families of overloads: what they return is new, written to ``self``, or to ``out=``.
+FAMILIES: Final[dict[str, tuple[str, ...]]] = {
+    OPINFO: (
+        "fft", "linalg", "masked", "nn.functional", "signal", "sparse", "special",
+        "unary", "binary", "reductions", "shape", "other",
+    ),
+    MODULES: (),
+    OVERLOADS: ("functional", "in_place", "out"),
+}  # fmt: skip
 ORDINARY: Final = "ordinary"
 NON_CONTIGUOUS: Final = "non_contiguous"
 CONJUGATE: Final = "conjugate"
@@ -13,6 +31,11 @@ ERROR: Final = "error_input"
 #: Not variants, but tests of PyTorch's: of the gradients of all variants, and of Inductor.
 GRADIENT: Final = "gradient"
 INDUCTOR: Final = "inductor"
+
+
+def source_of(file: str) -> str:
+    """Return the source that a file name belongs to, such as ``builtin:opinfo``; empty for any other file."""
+    return next((source for source in FAMILIES if file == source or file.startswith((f"{source}/", f"{source}:"))), "")
 
 
 class PyTorchTest(NamedTuple):
