@@ -11,8 +11,16 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from benchmarks.power.children import in_child
 from benchmarks.power.samples import Sample, differs, outcome, samples_by_overload, told_apart
-from ci_autotest.power.source_mutants import OverloadAnswering, Target, definition_of, function_of, overload_of, targets
-from ci_autotest.power.source_mutations import Mutation, mutations_of
+from ci_autotest.power.source_mutants import (
+    Mutation,
+    OverloadAnswering,
+    Target,
+    definition_of,
+    function_of,
+    mutations_of,
+    overload_of,
+    targets,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable

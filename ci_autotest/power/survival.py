@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from ci_autotest.power.call import OperatorCall
-    from ci_autotest.power.call_comparison import CallComparison, CallDifference
     from ci_autotest.power.mutants import Mutant
     from ci_autotest.power.mutated_torch import Noted
+    from ci_autotest.power.outcome import CallComparison, CallDifference
 
 
 #: Calls of a test that are varied.

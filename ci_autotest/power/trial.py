@@ -21,10 +21,9 @@ from ci_autotest.alignment.properties.table import row_of
 from ci_autotest.alignment.stateful import suspicion
 from ci_autotest.backends.operators.identity import step_operator
 from ci_autotest.backends.trace import Attempt
-from ci_autotest.power.call_comparison import CallComparison, CallDifference
 from ci_autotest.power.mutants import BOOKKEEPING, Mutant, mutants_of
 from ci_autotest.power.mutated_torch import MutatedTorch, Mutating, Noting
-from ci_autotest.power.outcome import reference
+from ci_autotest.power.outcome import CallComparison, CallDifference, reference
 from ci_autotest.power.survival import Survivors, unknown
 from ci_autotest.values.power import (
     EXPLAINING,

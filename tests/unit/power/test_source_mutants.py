@@ -6,7 +6,7 @@ import ast
 
 import pytest
 
-from ci_autotest.power.source_mutations import mutated, mutations_of
+from ci_autotest.power.source_mutants import mutated, mutations_of
 
 
 def function(body: str) -> ast.FunctionDef:
