@@ -36,8 +36,7 @@ from ci_autotest.call_capture.callees import (
     sparse_layout,
 )
 from ci_autotest.call_capture.layouts import base_size, elements_shape
-from ci_autotest.call_capture.observation import Capture, Elements, ObservedCall, ObservedTensor, Omission
-from ci_autotest.call_capture.observed_calls import Observed
+from ci_autotest.call_capture.observation import Capture, Elements, Observed, ObservedCall, ObservedTensor, Omission
 from ci_autotest.call_capture.optimizer_steps import OptimizerSteps
 from ci_autotest.program.ir import NO_GRAD, autocast_mode
 from ci_autotest.program.json_values import plain_argument, plain_spec

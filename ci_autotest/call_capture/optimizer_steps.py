@@ -20,7 +20,7 @@ from torch.overrides import TorchFunctionMode
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from ci_autotest.call_capture.observed_calls import Observed
+    from ci_autotest.call_capture.observation import Observed
 
     Step = Callable[..., Any]
 
