@@ -157,7 +157,7 @@ def list_command(paths: tuple[str, ...], **given: Any) -> int:
 @click.option("--seed", metavar="N", help="Root seed.")
 def draws(test: str | None, case: int, edit: tuple[str, ...], log: Path | None, **given: Any) -> int:
     """Print the draws of a case and run the case again, with edited draws if any are given."""
-    from ci_autotest.commands.draw_log import asked_for  # noqa: PLC0415
+    from ci_autotest.commands.draws import asked_for  # noqa: PLC0415
     from ci_autotest.commands.draws import draws as draw_again  # noqa: PLC0415
 
     request = _request((), given, needs_candidate=False)

@@ -21,10 +21,9 @@ from ci_autotest.commands.line_width import shortened, wrapped
 from ci_autotest.doc_links import Page, link
 from ci_autotest.errors import UnavailableError
 from ci_autotest.report.cause_text import in_order, line_of
-from ci_autotest.report.coverage import sentence
+from ci_autotest.report.coverage import sentence, size_sentence
 from ci_autotest.report.finding_program import program_or_reason
 from ci_autotest.report.report_json import text_of
-from ci_autotest.report.size_text import size_sentence
 from ci_autotest.report.speed_text import speed_lines
 from ci_autotest.report.verdict_line import in_reading_order, partial_sentences, partly_compared, verdict
 from ci_autotest.values.amounts import plural

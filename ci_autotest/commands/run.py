@@ -1,22 +1,27 @@
-"""The command ``run``: goes stage by stage from the request to the report and its exit status."""
+"""The command ``run``: goes stage by stage from the request to the report and its exit status.
+
+It keeps the state of the run, of which the report is made however the run ends, and writes the notes that a reader of
+the report must know beside the findings.
+"""
 
 from __future__ import annotations
 
 import platform
 import time
+from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
 from ci_autotest import config as configuration
-from ci_autotest.commands.budget import Budget
+from ci_autotest.commands.budget import Budget, not_run_note
+from ci_autotest.commands.case_counts import left_notes, uncompared
 from ci_autotest.commands.case_dispatch import CasePlan, execute, learned_of, loader_info, needs_no_candidate
 from ci_autotest.commands.executors import Surroundings, means_for
 from ci_autotest.commands.exit_status import ended_by, not_written
 from ci_autotest.commands.output_writer import permissions_of, read_report, setting_for, write_surfaces
-from ci_autotest.commands.progress import Progress
 from ci_autotest.commands.request import (
     NothingFoundError,
     Request,
@@ -25,21 +30,21 @@ from ci_autotest.commands.request import (
     hello_for,
     module_folders,
 )
-from ci_autotest.commands.run_notes import run_notes, why_not_available
 from ci_autotest.commands.run_result import Circumstances, make_result
-from ci_autotest.commands.run_state import RunState
+from ci_autotest.commands.run_statistics import Ledger
 from ci_autotest.commands.selected_tests import chosen_tests, failed_after
 from ci_autotest.commands.selected_tests import is_part as is_part_of
 from ci_autotest.commands.signals import Signals
-from ci_autotest.commands.speed_stage import Timing, time_candidates
+from ci_autotest.commands.speed_stage import Timing, time_candidates, untimed
 from ci_autotest.config import shapes_of
-from ci_autotest.config.known_differences import apply_known, valid_on
+from ci_autotest.config.known_differences import apply_known, ending_rows, unmatched, valid_on
 from ci_autotest.discovery import nothing_found, select
 from ci_autotest.errors import AutotestError, OutputError, UnavailableError
 from ci_autotest.findings.database import FOLDER, Database
-from ci_autotest.findings.regressions import kept_of, regressed, replay_kept
+from ci_autotest.findings.own_tests import unrepeated_notes
+from ci_autotest.findings.regressions import Regressions, kept_of, regressed, replay_kept
 from ci_autotest.findings.tools import Allowance, Tools
-from ci_autotest.findings.triage import look_at
+from ci_autotest.findings.triage import Triage, look_at
 from ci_autotest.report.finding_folders import check_writable, prepare
 from ci_autotest.run.orphan_processes import adopt, children, end_left_behind, end_others
 from ci_autotest.run.pool import Pool
@@ -51,12 +56,67 @@ from ci_autotest.values.result import REFERENCE_CANDIDATE, CandidateInfo, Enviro
 from ci_autotest.version import VERSION
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping, Sequence
 
     from ci_autotest.commands.executors import Means
     from ci_autotest.commands.progress import Progress
-    from ci_autotest.findings.database import KeptFinding
-    from ci_autotest.values.result import RunResult
+    from ci_autotest.discovery import Selection
+    from ci_autotest.findings.database import KeptFinding, Learned
+    from ci_autotest.values.finding import Finding
+    from ci_autotest.values.result import BrokenTest, RunResult
+    from ci_autotest.values.speed import SpeedResult
+
+#: Greatest number of remarks on one test.
+_REMARKS: Final = 10
+
+
+@dataclass(slots=True)
+class RunState:
+    """State of a run.
+
+    Args:
+        choice: What ``-k`` and ``--lf`` have chosen, in words.
+        foreign: How many tests of the files do not use ``@autotest``, in words.
+        is_part: Whether fewer tests run than a run without arguments has.
+        is_stopped: Whether ``--maxfail`` has ended the cases.
+        untimed: What ended the timing early.
+        unused: What the executor could not use, in words.
+        failure: The error that ended the run after it had begun.
+        unwritten: Sentences about what could not be written.
+    """
+
+    request: Request
+    selection: Selection
+    seed: int
+    output: Path
+    budget: Budget
+    database: Database
+    learned: dict[str, Learned]
+    infos: list[CandidateInfo] = field(default_factory=list)
+    torch: str = ""
+    plan: CasePlan | None = None
+    ledger: Ledger = field(default_factory=lambda: Ledger([], ()))
+    broken: list[BrokenTest] = field(default_factory=list)
+    triage: Triage = field(default_factory=Triage)
+    regressions: Regressions = field(default_factory=Regressions)
+    is_interrupted: bool = False
+    is_part: bool = False
+    is_stopped: bool = False
+    choice: str = ""
+    foreign: str = ""
+    failure: AutotestError | None = None
+    unwritten: list[str] = field(default_factory=list)
+    speed: list[SpeedResult] = field(default_factory=list)
+    untimed: str = ""
+    unused: Sequence[str] = ()
+    baseline: RunResult | None = None
+
+    @property
+    def failures(self) -> int:
+        """Number of suspected findings and broken tests so far."""
+        broken = sum(bool(entry.broken) for entry in self.ledger.tests.values())
+        # `--maxfail` ends a run while its cases run, which is before any finding is confirmed.
+        return self.ledger.suspected + broken + len(self.broken)
 
 
 def run(request: Request, environ: Mapping[str, str], progress: Progress) -> RunResult:
@@ -256,7 +316,7 @@ def _refuse_missing(infos: list[CandidateInfo], request: Request) -> None:
     required = {candidate.name for candidate in request.candidates if candidate.required}
     for info in infos:
         if not info.available and info.name in required:
-            message = f"candidate '{info.name}' is required and not available: {why_not_available(info)}"
+            message = f"candidate '{info.name}' is required and not available: {_why_not_available(info)}"
             raise UnavailableError(message)
 
 
@@ -273,3 +333,82 @@ def _in_repository(root: Path, environ: Mapping[str, str]) -> str:
     inside = bool(workspace) and root.resolve().is_relative_to(Path(workspace).resolve())
     found = root.resolve().relative_to(Path(workspace).resolve()).as_posix() if inside else ""
     return "" if found == "." else found
+
+
+def run_notes(state: RunState, findings: tuple[Finding, ...], *, is_whole: bool) -> tuple[str, ...]:
+    """Return the sentences that every reader must see."""
+    known = state.request.config.known
+    notes = [
+        f"candidate {info.name!r} was skipped: {_why_not_available(info)}" for info in state.infos if not info.available
+    ]
+    if state.request.device == "cuda":
+        notes += [
+            f"candidate {each.name!r} stayed on the CPU: --device cuda is not for ranks that are simulated, nor for "
+            "those of another framework"
+            for each in state.request.candidates
+            if each.stays_on_cpu
+        ]
+    if shapes := shapes_of(state.request.candidates):
+        notes.append(
+            f"the cases of a test share {shapes} sets of sizes and choices, with new data each time, because a "
+            "candidate compiles for every shape (`shapes:` of a candidate)"
+        )
+    notes += [f"{each.name} was not timed: {why}" for each in state.request.candidates if (why := untimed(each))]
+    notes += [state.untimed] if state.untimed else []
+    notes += state.unused
+    notes += [said for said in (state.choice, state.foreign) if said]
+    if state.is_stopped:
+        notes.append(f"stopped after {plural(state.failures, 'failure')} (-x or --maxfail)")
+    if state.request.is_in_process:
+        notes.append(
+            "everything ran in one process (--workers 0): no finding was confirmed in a fresh process, and no case "
+            "had a time limit"
+        )
+    differences: list[Finding | SpeedResult] = [*findings, *state.speed]
+    today = datetime.now(timezone.utc).date()
+    notes += ending_rows(differences, known, today)
+    if is_whole:
+        notes += unmatched(differences, known, today)
+    if state.ledger.passed:
+        reasons = ", ".join(sorted({error.reason for error in state.ledger.passed}))
+        notes.append(
+            f"workers were lost {len(state.ledger.passed)} times ({reasons}), and no case repeats it; their cases were "
+            "run again, and that result counts"
+        )
+    notes += [
+        f"fixed: {entry.operator} ({entry.kind}) on {entry.candidate} no longer fails; it is kept as a regression case"
+        for entry in state.regressions.fixed
+    ]
+    notes += [
+        f"{entry.info.id}: {entry.tally.outside} cases have an input that may have been computed outside of the "
+        "recorded steps, by numpy or another library; both sides get it as an input, and it is not compared"
+        for entry in state.ledger.tests.values()
+        if entry.tally.outside
+    ]
+    notes += [
+        f"{name} has no {', '.join(usage.left_out)}: left out of its modules, and not compared"
+        for name, usage in state.ledger.usage.items()
+        if usage.left_out
+    ]
+    notes += [
+        f"{test} on {name}: {note}"
+        for (test, name), pair in state.ledger.pairs.items()
+        for note in uncompared(pair.added.cost)
+    ]
+    notes += [f"{test}: {remark}" for test in state.ledger.tests for remark in _few(state.ledger.remarks.get(test, ()))]
+    notes += dict.fromkeys(state.ledger.cut)
+    notes += left_notes(state.ledger.left)
+    notes += unrepeated_notes(state.triage.unrepeated)
+    notes += [note for note in (not_run_note(state.ledger), *state.regressions.refused, *state.database.notes) if note]
+    return tuple(notes)
+
+
+def _few(remarks: Collection[str]) -> list[str]:
+    """Return the first remarks on a test; a grid may have a million points that the reference rejects."""
+    rest = len(remarks) - _REMARKS
+    return sorted(remarks)[:_REMARKS] + ([f"and {rest:,} more such notes"] if rest > 0 else [])
+
+
+def _why_not_available(info: CandidateInfo) -> str:
+    """Return why a candidate is not available, without its name, which the caller's sentence has."""
+    return info.reason.removeprefix(f"candidate '{info.name}': ")

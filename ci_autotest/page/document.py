@@ -12,8 +12,8 @@ from markupsafe import Markup
 
 from ci_autotest.page.finding_panel import map_of, panel
 from ci_autotest.page.tables import LETTERS, grid, power_table, speed_rows
+from ci_autotest.report.coverage import size_sentence
 from ci_autotest.report.document import one_line
-from ci_autotest.report.size_text import size_sentence
 from ci_autotest.report.speed_text import speed_sentence
 from ci_autotest.report.standing import STATES
 from ci_autotest.report.verdict_line import in_reading_order, verdict

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from ci_autotest.report.coverage import known_of
+from ci_autotest.report.coverage import known_of, size_sentence
 from ci_autotest.report.document import Code, Link, Strong, Words, joined
 from ci_autotest.report.finding_facts import finding_row, place_line
 from ci_autotest.report.finding_text import ACCEPTED, SECTIONS, Setting, finding_block, finding_page
@@ -31,7 +31,6 @@ from ci_autotest.report.markdown_text import (
 )
 from ci_autotest.report.power_text import power_part
 from ci_autotest.report.size_budget import Block, BlockForm, Region, fixed, page
-from ci_autotest.report.size_text import size_sentence
 from ci_autotest.report.speed_text import speed_part
 from ci_autotest.report.verdict_line import in_reading_order, partial_sentences, partly_compared, verdict
 from ci_autotest.values.amounts import plural

@@ -1,4 +1,4 @@
-"""Coverage: which of torch's public operators a run tested on each candidate, in total and by family.
+"""Coverage: which of torch's public operators a run tested on each candidate, in total and by family; and which sizes.
 
 ``operators.json`` lists the public operators and those that the shipped suite calls; ``backends/public_operators.py``
 makes it. A candidate supports an operator if a case that calls the operator was compared on it. Overloads of PyTorch's
@@ -7,6 +7,7 @@ dispatcher are counted beside them if a program names them: ``overloads.json`` l
 
 from __future__ import annotations
 
+from collections import Counter
 from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING, Final, Literal
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 
     from ci_autotest.values.coverage_values import Exercised
     from ci_autotest.values.finding import Finding
+    from ci_autotest.values.result import RunResult
+    from ci_autotest.values.size_classes import ReachedSizes, SizeClass, SizeStanding
     from ci_autotest.values.tally import UsageTally
 
 _UNCOUNTED: Final = frozenset({"leniency"})
@@ -39,6 +42,15 @@ LeftOut = Literal["deprecated", "beta", "random", "not_unique"]
 #: memory of a tensor; what it gives cannot be compared; it needs an object of C++, such as packed weights; it needs
 #: arguments that nobody has written a sample of.
 LeftOutOverload = Literal["device", "nested", "transform", "memory", "no_result", "object", "no_sample"]
+_CLASSES: Final[Mapping[SizeClass, str]] = {
+    "one": "1", "near_32": "near 32", "near_128": "near 128", "beyond_256": "beyond 256", "beyond_1024": "beyond 1,024",
+}  # fmt: skip
+#: Why a class was not reached.
+WHY_NOT_REACHED: Final[Mapping[SizeStanding, str]] = {
+    "range": "the tests draw from ranges without it", "grid": "a grid says the sizes",
+    "profiles": "the tests' profiles leave it out", "element_cap": "it would be too many elements",
+    "rejected": "the reference rejected it", "shapes": "raise `shapes`", "few_cases": "raise `--cases`",
+}  # fmt: skip
 
 
 class DispatcherCatalogue(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -219,3 +231,20 @@ def known_of(counts: CoverageCounts) -> str:
     if not counts.known:
         return off
     return f"{off}, {counts.known:,} with {'a known difference' if counts.known == 1 else 'known differences'}"
+
+
+def size_sentence(result: RunResult) -> str:
+    """Return how many free dimensions reached each class of sizes, and why none did; empty without dimensions."""
+    by_test: dict[str, ReachedSizes] = {item.test: item.sizes for item in result.results if item.sizes}
+    dimensions = [standings for sizes in by_test.values() for standings in sizes.values()]
+    if not dimensions:
+        return ""
+    reached, missed = [], dict[str, list[str]]()
+    for name, words in _CLASSES.items():
+        standings = Counter(each[name] for each in dimensions if name in each)
+        if count := standings.pop("reached", 0):
+            reached.append(f"{words} in {count:,}")
+        elif standings:
+            missed.setdefault(WHY_NOT_REACHED[standings.most_common(1)[0][0]], []).append(words)
+    parts = [", ".join(reached), *(f"none is {', '.join(names)} ({why})" for why, names in missed.items())]
+    return f"sizes of {plural(len(dimensions), 'free dimension')}: {'; '.join(filter(None, parts))}"

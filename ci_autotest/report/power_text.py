@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from ci_autotest.report.coverage import WHY_NOT_REACHED
 from ci_autotest.report.document import Code, Strong, Words
 from ci_autotest.report.markdown_text import head, markdown, row
 from ci_autotest.report.size_budget import Block, Region, fixed
-from ci_autotest.report.size_text import WHY_NOT_REACHED
 from ci_autotest.values.amounts import plural
 from ci_autotest.values.power import MutantKind, SurvivalReason, UnscoredReason
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from ci_autotest.report.coverage import catalogue, counted, covered, overloads, sentence
+from ci_autotest.report.coverage import catalogue, counted, covered, overloads, sentence, size_sentence
 from ci_autotest.values.coverage_values import NAMES_LISTED, OPERATORS_LISTED, CoverageCounts, Exercised
 from ci_autotest.values.tally import UsageTally
 from tests import report_samples as samples
@@ -13,6 +13,14 @@ from tests import report_samples as samples
 ADD, EXP, SUM = (Exercised(cases=4, aligned=4, arguments=(name,), dtypes=("float32",)) for name in ("a", "b", "c"))
 RECORDED = {"torch.add": ADD, "torch.exp": EXP, "torch.sum": SUM, "mine.operator": ADD}
 PART = Exercised(cases=2, aligned=0)
+ALL = {
+    "one": "reached",
+    "near_32": "reached",
+    "near_128": "reached",
+    "beyond_256": "reached",
+    "beyond_1024": "few_cases",
+}
+SMALL = {"one": "reached", "near_32": "range", "near_128": "range", "beyond_256": "range", "beyond_1024": "few_cases"}
 
 
 def used(recorded, compared):
@@ -117,3 +125,16 @@ def test_catalogue__families__share_no_operator():
     for families in (catalogue().public, catalogue().suite):
         operators = [operator for own in families.values() for operator in own]
         assert len(operators) == len(set(operators))
+
+
+def test_size_sentence__tests_on_two_candidates__count_once_and_say_why_nothing_is_large():
+    one = samples.outcome(sizes={"0.dim0": ALL, "1.dim0": SMALL})
+    result = samples.run(results=(one, samples.outcome(candidate="compiled", sizes=one.sizes)))
+    assert size_sentence(result) == (
+        "sizes of 2 free dimensions: 1 in 2, near 32 in 1, near 128 in 1, "
+        "beyond 256 in 1; none is beyond 1,024 (raise `--cases`)"
+    )
+
+
+def test_size_sentence__no_free_dimension__is_nothing():
+    assert size_sentence(samples.run()) == ""

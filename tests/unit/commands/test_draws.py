@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ci_autotest.commands.draw_log import DrawLog, asked_for, edit_of, parse, render
+from ci_autotest.commands.draws import DrawLog, asked_for, edit_of, parse, render
 from ci_autotest.errors import UsageError
 from ci_autotest.values.case import Draw
 

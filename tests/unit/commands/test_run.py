@@ -8,8 +8,7 @@ from pathlib import Path
 
 from ci_autotest.commands.budget import Budget
 from ci_autotest.commands.request import Request
-from ci_autotest.commands.run_notes import run_notes
-from ci_autotest.commands.run_state import RunState
+from ci_autotest.commands.run import RunState, run_notes
 from ci_autotest.config import Config
 from ci_autotest.discovery import Selection
 from ci_autotest.findings.database import Database
