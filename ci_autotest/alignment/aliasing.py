@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
-from ci_autotest.alignment.value_places import value_place
+from ci_autotest.alignment.compare import value_place
 from ci_autotest.backends.operators.identity import step_operator
 from ci_autotest.program.backward_passes import GRAD
 from ci_autotest.program.codegen import names

@@ -1,4 +1,4 @@
-"""Compare one value of the candidate with the reference's: metadata first, then bits, then tolerance."""
+"""Compare one value of the candidate with the reference's, and name its place: metadata, then bits, then tolerance."""
 
 from __future__ import annotations
 
@@ -10,12 +10,16 @@ import torch
 from ci_autotest.alignment.blame.reference_error import allowed_by
 from ci_autotest.alignment.elements import close, difference, has_any, metric_of, mismatches
 from ci_autotest.backends.sameness import same_bits
+from ci_autotest.program.ir import is_unpacking, step_refs
 from ci_autotest.values.tolerance import Tolerance
-from ci_autotest.values.verdict import NO_TENSOR, Misalignment
+from ci_autotest.values.verdict import NO_TENSOR, Misalignment, Value
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from ci_autotest.backends.trace import Metadata, Observation
-    from ci_autotest.values.verdict import Difference, Kind, Place
+    from ci_autotest.program.ir import Step
+    from ci_autotest.values.verdict import Aspect, Difference, Kind, Place
 
 #: Types of plain values that each framework has its own version of.
 _WORDS: Final = (torch.dtype, torch.layout, torch.memory_format)
@@ -168,3 +172,17 @@ def placed(misalignment: Misalignment | None, kind: Kind, step: int, at: Place) 
     if misalignment is None:
         return []
     return [msgspec.structs.replace(misalignment, kind=kind, step=step, at=at)]
+
+
+def value_place(named: Sequence[str], steps: Sequence[Step], index: int, aspect: Aspect = "value") -> Value:
+    """Return a step's value as a place; an element of a tuple by the name of the tuple and its index.
+
+    Args:
+        named: Name of each step.
+        steps: Of the program.
+        index: The step.
+        aspect: What of the value differs.
+    """
+    step = steps[index]
+    element = step.args[1] if is_unpacking(step) and isinstance(step.args[1], int) else None
+    return Value(name=named[index if element is None else step_refs(step)[0].index], aspect=aspect, element=element)

@@ -15,7 +15,7 @@ import msgspec
 import torch
 
 from ci_autotest.alignment.blame.reference_error import ExactValues
-from ci_autotest.alignment.compare import compare, placed
+from ci_autotest.alignment.compare import compare, placed, value_place
 from ci_autotest.alignment.device_copies import as_moved
 from ci_autotest.alignment.fast_path import has_state
 from ci_autotest.alignment.gradients import gradient_differences
@@ -23,7 +23,6 @@ from ci_autotest.alignment.properties.call import nothing
 from ci_autotest.alignment.properties.table import row_of
 from ci_autotest.alignment.single_step import Live
 from ci_autotest.alignment.tolerance_rules import expected_tolerance
-from ci_autotest.alignment.value_places import value_place
 from ci_autotest.backends.operator_checks import OperatorCheckError
 from ci_autotest.backends.operators.identity import step_operator
 from ci_autotest.backends.operators.user_operators import lacks_gradient

@@ -2,19 +2,24 @@
 
 A region is named only if naming it, and then saying which of its elements are wrong, takes fewer bits than saying which
 of all elements are (minimum description length). So noise has no pattern, and a short list of elements has none either.
+
+The search has the tensors of a verdict as NumPy's, in float64, with the step's inputs.
 """
 
 from __future__ import annotations
 
 from itertools import chain
 from math import lgamma, log, log2
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
+import torch
 
-from ci_autotest.alignment.elements import equal_or_nan
-from ci_autotest.alignment.error_regions import Proposal, regions
-from ci_autotest.alignment.error_relation import relation
+from ci_autotest.alignment.elements import equal_or_nan, mismatches, ulp_distance, wide
+from ci_autotest.alignment.error_proposals import Proposal, regions, relation
+from ci_autotest.alignment.single_step import COPY
+from ci_autotest.program.codegen import names
+from ci_autotest.program.ir import PLACEHOLDER, step_refs
 from ci_autotest.values.error_pattern import (
     CELLS_AT_MOST,
     HIGHEST,
@@ -32,6 +37,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from ci_autotest.backends.trace import Trace
+    from ci_autotest.program.ir import Program, Step
     from ci_autotest.values.error_pattern import Property, Region
     from ci_autotest.values.tolerance import Tolerance
 
@@ -79,6 +86,10 @@ _BOUNDS: Final[Mapping[Property, tuple[Callable[[Values], Values], int]]] = {
     "magnitude_at_least": (np.abs, 1),
     "magnitude_at_most": (np.abs, -1),
 }
+#: Elements of the largest tensor whose pattern is looked for, so that it costs less than a second.
+_MOST_ELEMENTS: Final = 1 << 20
+#: Inputs that a condition may name.
+_MOST_INPUTS: Final = 8
 
 
 class DifferingTensor(NamedTuple):
@@ -293,3 +304,69 @@ def _rows(holds: NDArray[np.bool_], axis: int, shape: Sequence[int]) -> NDArray[
         left == right or at == axis for at, (left, right) in enumerate(zip(holds.shape, shape, strict=True))
     )
     return np.broadcast_to(kept, tuple(shape)) if fits else None
+
+
+def pattern_of(
+    sides: tuple[torch.Tensor, torch.Tensor], inputs: dict[str, torch.Tensor], tolerance: Tolerance
+) -> ErrorPattern | None:
+    """Return the pattern of two tensors that differ; ``None`` if none of their elements does, or they are too large.
+
+    Args:
+        sides: The candidate's tensor and the reference's, of one shape.
+        inputs: What the step was given on the reference, by name.
+        tolerance: What is allowed.
+    """
+    candidate, reference = sides
+    if candidate.shape != reference.shape or not 0 < reference.numel() <= _MOST_ELEMENTS:
+        return None
+    wrong = mismatches(candidate, reference, tolerance).numpy()
+    if not wrong.any():
+        return None
+    ulps = ulp_distance(candidate, reference)
+    sample = DifferingTensor(
+        candidate=_plain(candidate), reference=_plain(reference), wrong=wrong,
+        inputs={name: _plain(value) for name, value in inputs.items()},
+        tolerance=tolerance, ulps=None if ulps is None else ulps.numpy(),
+    )  # fmt: skip
+    return error_pattern(sample)
+
+
+def inputs_of(program: Program, index: int, reference: Trace, *, has_backward: bool) -> dict[str, torch.Tensor]:
+    """Return the tensors that a step was given on the reference; for a gradient, the program's own inputs."""
+    steps, named = program.steps, names(program)
+    given = [ref.index for ref in step_refs(steps[index])]
+    if has_backward:
+        given = [i for i, step in enumerate(steps) if step.op == PLACEHOLDER]
+    values = ((_name(i, steps, named), _before(i, reference)) for i in dict.fromkeys(given))
+    found = [(name, value) for name, value in values if isinstance(value, torch.Tensor) and _is_readable(value)]
+    return dict(found[:_MOST_INPUTS])
+
+
+def _name(index: int, steps: Sequence[Step], named: Sequence[str]) -> str:
+    """Return the name of a value; of the copy that an isolated step writes to, the name of what was copied."""
+    step = steps[index]
+    refs = step_refs(step)
+    return named[refs[0].index if step.name == COPY and refs else index]
+
+
+def _before(index: int, trace: Trace) -> Any:
+    """Return a value as it was at its step, because a later one may have written to it."""
+    seen = trace.observations[index] if index < len(trace.observations) else None
+    return trace.values[index] if seen is None else seen.data
+
+
+def _is_readable(value: object) -> bool:
+    """Whether NumPy can have the elements of a value; others are no reason for a pattern, and none for an error."""
+    return (
+        isinstance(value, torch.Tensor)
+        and value.layout is torch.strided
+        and not value.is_quantized
+        and value.device.type != "meta"
+        and 0 < value.numel() <= _MOST_ELEMENTS
+    )
+
+
+def _plain(tensor: torch.Tensor) -> NDArray[np.float64]:
+    """Return the elements in float64; of complex numbers the magnitude, which is enough to look for a pattern."""
+    found = wide(tensor)
+    return (found.abs() if found.is_complex() else found).numpy()

@@ -10,7 +10,7 @@ import torch
 from ci_autotest.alignment.aliasing import of_one_side
 from ci_autotest.alignment.compare import placed
 from ci_autotest.alignment.elements import has_any
-from ci_autotest.alignment.fast_path_bytes import is_intermediate
+from ci_autotest.alignment.fast_path import is_intermediate
 from ci_autotest.backends.replaced_modules import has_own_names
 from ci_autotest.backends.sameness import dense
 from ci_autotest.backends.snapshots import observed

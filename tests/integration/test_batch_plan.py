@@ -8,7 +8,7 @@ import pytest
 import torch as real
 
 from ci_autotest import expect, random_tensor, torch
-from ci_autotest.alignment.blame.float64_program import widened
+from ci_autotest.alignment.blame.float64_runs import widened
 from ci_autotest.alignment.cases import differentiate
 from ci_autotest.alignment.recordings import from_bytes, to_recording, with_expected
 from ci_autotest.alignment.verdict import live_of

@@ -9,8 +9,7 @@ import torch as real
 
 from ci_autotest import random_tensor, torch
 from ci_autotest.alignment.blame.conditioning import excuse_by_inputs
-from ci_autotest.alignment.blame.float64_program import widened
-from ci_autotest.alignment.blame.float64_value import Float64Question, chosen, distance
+from ci_autotest.alignment.blame.float64_runs import Float64Question, chosen, distance, widened
 from ci_autotest.alignment.blame.oracle import blamed
 from ci_autotest.alignment.blame.rounding import Errors
 from ci_autotest.alignment.verdict import live_of

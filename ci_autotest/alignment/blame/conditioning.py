@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 import torch
 
-from ci_autotest.alignment.blame.float64_value import distance
+from ci_autotest.alignment.blame.float64_runs import distance
 from ci_autotest.alignment.blame.random_rounding import Formula
 from ci_autotest.alignment.elements import has_any
 from ci_autotest.program.targets import last_name
@@ -24,7 +24,7 @@ from ci_autotest.values.dtypes import FLOAT8, FLOATING, WIDE
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ci_autotest.alignment.blame.float64_value import Float64Question
+    from ci_autotest.alignment.blame.float64_runs import Float64Question
     from ci_autotest.alignment.blame.rounding import Errors
     from ci_autotest.alignment.single_step import Live
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import torch
 
 from ci_autotest.alignment.blame.conditioning import excuse_by_inputs, owed_by_steps, owed_by_terms
-from ci_autotest.alignment.blame.float64_value import Float64Question, Float64Runs, chosen, wanted
+from ci_autotest.alignment.blame.float64_runs import Float64Question, Float64Runs, chosen, wanted
 from ci_autotest.alignment.blame.overflow import distance_in_range, excused, in_range, is_of_nothing, sentence
 from ci_autotest.alignment.blame.reference_error import allowed_by
 from ci_autotest.alignment.blame.rounding import CLEARLY, Errors, excuse, excuse_by_reference

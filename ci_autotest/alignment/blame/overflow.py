@@ -18,7 +18,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils._pytree import tree_leaves, tree_map_only
 
 from ci_autotest.alignment.blame.conditioning import moved_by_inputs
-from ci_autotest.alignment.blame.float64_value import distance
+from ci_autotest.alignment.blame.float64_runs import distance
 from ci_autotest.alignment.blame.random_rounding import OperatorMode
 from ci_autotest.alignment.elements import has_any, wide
 from ci_autotest.backends.torch_eager import TorchBackend
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from torch._ops import OpOverload
 
-    from ci_autotest.alignment.blame.float64_value import Float64Question
+    from ci_autotest.alignment.blame.float64_runs import Float64Question
     from ci_autotest.alignment.blame.rounding import Errors
 
 

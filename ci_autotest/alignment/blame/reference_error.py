@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 import torch
 
-from ci_autotest.alignment.blame.float64_program import widened
+from ci_autotest.alignment.blame.float64_runs import widened
 from ci_autotest.alignment.blame.overflow import in_range
 from ci_autotest.alignment.elements import equal_or_nan, wide
 from ci_autotest.backends.torch_constants import DTYPE_NAMES

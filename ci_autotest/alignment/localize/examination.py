@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
     from contextlib import AbstractContextManager
 
-    from ci_autotest.alignment.blame.float64_value import Float64Runs
+    from ci_autotest.alignment.blame.float64_runs import Float64Runs
     from ci_autotest.alignment.single_step import Live
     from ci_autotest.alignment.tolerance_rules import Rules
     from ci_autotest.backends.protocol import Backend

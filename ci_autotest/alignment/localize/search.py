@@ -3,17 +3,25 @@
 Values are searched in program order, gradients from the output back to the leaf. Each step gets the
 gradient that the reference had there. If no step is misaligned alone, the error is accumulated and
 the whole program is the finding.
+
+If a compiler takes calls only together with others, no step alone shows the difference, because PyTorch runs a step
+that the compiler does not take. So graphs of calls are searched there.
+
+``loss.backward()`` and ``x.grad`` are steps, but no step alone is wrong if an operator's backward pass is. The body is
+therefore cut at such a pass, ci-autotest runs the pass, and the result is searched like any other program. Passes are
+tried in program order.
 """
 
 from __future__ import annotations
 
 from functools import cached_property
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 import torch
 
-from ci_autotest.alignment.blame.float64_value import Float64Runs
+from ci_autotest.alignment.blame.float64_runs import Float64Runs
+from ci_autotest.alignment.differences import is_of_hook
 from ci_autotest.alignment.elements import difference
 from ci_autotest.alignment.localize.examination import (
     TRIED_AT_MOST,
@@ -24,32 +32,43 @@ from ci_autotest.alignment.localize.examination import (
     is_alike,
     last_call,
 )
-from ci_autotest.alignment.localize.subgraphs import culprit_of_graph
 from ci_autotest.alignment.memory_guard import is_guarded
-from ci_autotest.alignment.single_step import Live, isolate, pruned
+from ci_autotest.alignment.single_step import Live, inlined, isolate, pruned
+from ci_autotest.backends.operators.identity import step_operator
 from ci_autotest.backends.sameness import same_bits
+from ci_autotest.errors import ProgramError
+from ci_autotest.program.backward_passes import GRAD, PASSES
 from ci_autotest.program.codegen import names
 from ci_autotest.program.edit import ending_at, follows_from, maker_of, until, users
 from ci_autotest.program.expectations import without_expectations
 from ci_autotest.program.ir import (
     EXPECT,
+    List,
     Program,
+    Ref,
+    Step,
+    is_unpacking,
     output_refs,
+    refs,
 )
 from ci_autotest.values.tolerance import Tolerance
 from ci_autotest.values.verdict import Call, Cotangent, StepError, is_of_backward
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator, Sequence
 
+    from ci_autotest.backends.protocol import Backend
     from ci_autotest.backends.trace import Trace
+    from ci_autotest.program.ir import Argument
     from ci_autotest.values.verdict import Misalignment
-
 
 #: Times the tolerance from which on a difference is no sum of errors of rounding.
 _FAR: Final = 1_000
 #: Kinds that are so or not: no error accumulates.
 _YES_OR_NO: Final = frozenset({"leniency", "aliasing", "rank"})
+_SEVERAL: Final = 2
+_TOGETHER_ONLY: Final = "the compiler takes {} only together; any of them may be at fault"
+_WRONG_TOGETHER: Final = "the compiler is right about each call alone, and wrong about {} together"
 
 
 class StepSearch:
@@ -85,7 +104,7 @@ class StepSearch:
             return alone
         has_graph = self._is_left_alone or (not sides.candidate.shows_steps and _is_beyond_rounding(found))
         if has_graph and not backward:
-            together = culprit_of_graph(live, found, sides, is_right_alone=not self._is_left_alone)
+            together = _culprit_of_graph(live, found, sides, is_right_alone=not self._is_left_alone)
             if together is not None:
                 return together
         # After a step that only one side refuses, the programs are no longer comparable.
@@ -244,3 +263,193 @@ def _is_beyond_rounding(found: Misalignment) -> bool:
         return False
     relative = difference.greatest_relative or 0.0
     return difference.greatest_absolute > _FAR * difference.atol and relative > _FAR * difference.rtol
+
+
+def _culprit_of_graph(
+    live: Live, found: Misalignment, sides: TrialSides, *, is_right_alone: bool = False
+) -> Culprit | None:
+    """Return the culprit among calls that a compiler takes together with others; ``None`` if none is found.
+
+    The shortest beginning of the program that shows the difference ends with the culprit, or with a call that the
+    compiler takes together with it. Then the calls at its start are replaced by their values, one after the other. A
+    call is the culprit if the compiler still takes the rest without it, and is right; else the last one is.
+
+    Args:
+        live: The program.
+        found: The difference.
+        sides: The two sides.
+        is_right_alone: Whether the compiler takes each call alone, too, and is right about it.
+    """
+    calls = [index for index, step in live.program.calls if not is_unpacking(step)][:TRIED_AT_MOST]
+    beginnings = [pruned(live._replace(program=ending_at(live.program, end), cotangents={})) for end in calls]
+    is_last = False
+    for at, part in enumerate(beginnings):
+        seen = examined(part, sides)
+        if any(is_alike(item, found) for item in seen.differences):
+            culprit = _narrowed((part, seen), beginnings[at + 1 :], found, sides, is_last=is_last)
+            return _with_detail(culprit, _WRONG_TOGETHER) if is_right_alone else culprit
+        # The compiler ran what is before the next call, and was right.
+        is_last = _is_run(seen.candidate, last_call(part))
+    return None
+
+
+def _narrowed(
+    shown: tuple[Live, ExaminedProgram],
+    later: Sequence[Live],
+    found: Misalignment,
+    sides: TrialSides,
+    *,
+    is_last: bool,
+) -> Culprit:
+    """Return the culprit of a program whose calls a compiler takes together.
+
+    Args:
+        shown: The program, which shows the difference.
+        later: Longer ones that begin with the same calls: a compiler may take the rest of the program with them only.
+        found: The difference.
+        sides: The two sides.
+        is_last: Whether the last call is the culprit, because the compiler is right without it.
+    """
+    is_first, programs = False, [shown[0], *later]
+    for _ in shown[0].program.calls[1:]:
+        is_own_end = programs[0] is shown[0]
+        shorter = [(each, cut) for each in programs if (cut := _without_first_call(each, sides.reference)) is not None]
+        rest = next(_run_by_compiler(shorter, sides), None)
+        if rest is None:
+            break
+        longer, cut, seen = rest
+        if not any(is_alike(item, found) for item in seen.differences):
+            # Judged again, the longer program names the same call.
+            whole = examined(longer, sides)
+            is_first = not is_last and any(is_alike(item, found) for item in whole.differences)
+            shown = (longer, whole) if is_first else shown
+            break
+        if is_own_end and longer is shown[0]:
+            shown = (cut, seen)
+        programs = [cut for _, cut in shorter]
+    part, seen = shown
+    same = [item for item in seen.differences if is_alike(item, found)]
+    step = part.program.calls[0][0] if is_first else last_call(part)
+    culprit = Culprit(part, step, same[0], seen.candidate, seen.reference, accumulated=False, others=tuple(same[1:]))
+    return culprit if is_first or is_last else _with_detail(culprit, _TOGETHER_ONLY)
+
+
+def _with_detail(culprit: Culprit, sentence: str) -> Culprit:
+    """Return a culprit with a sentence on the operators of its graph, if these are several."""
+    delegation, steps = culprit.candidate.delegation, culprit.live.program.steps
+    own = delegation.own if delegation is not None else ()
+    operators = sorted({step_operator(steps[at], steps) for at in own})
+    if len(operators) < _SEVERAL:
+        return culprit
+    told = culprit.misalignment
+    detail = ". ".join(filter(None, (sentence.format(", ".join(operators)), told.detail)))
+    return culprit._replace(misalignment=msgspec.structs.replace(told, detail=detail))
+
+
+def _run_by_compiler(
+    programs: Sequence[tuple[Live, Live]], sides: TrialSides
+) -> Iterator[tuple[Live, Live, ExaminedProgram]]:
+    """Yield the programs whose first call the compiler runs itself, each after a longer one, with its differences."""
+    for longer, each in programs:
+        seen = examined(each, sides)
+        if _is_run(seen.candidate, each.program.calls[0][0]):
+            yield longer, each, seen
+
+
+def _without_first_call(live: Live, reference: Backend) -> Live | None:
+    """Return the program with its first call replaced by what it gives; ``None`` if that is no tensor."""
+    try:
+        return inlined(live, live.program.calls[0][0], reference)
+    except ProgramError:
+        return None
+
+
+def _is_run(candidate: Trace, index: int) -> bool:
+    """Whether a compiler ran a step itself."""
+    return candidate.delegation is not None and index in candidate.delegation.own
+
+
+class PassSearch:
+    """A search as ``StepSearch`` does it; after a backward pass, for the gradient.
+
+    Args:
+        live: The program.
+        traces: The candidate's and the reference's trace of it, with snapshots.
+        sides: The two backends.
+    """
+
+    def __init__(self, live: Live, traces: tuple[Trace, Trace], sides: TrialSides) -> None:
+        self._live, self._traces, self._sides = live, traces, sides
+        self._whole = StepSearch(live, traces, sides)
+        #: The culprit of each pass, which many values after it may follow from; ``None`` where no gradient differs.
+        self._of_passes: dict[int, Culprit | None] = {}
+
+    def culprit(self, found: Misalignment) -> Culprit:
+        """Return the culprit of one misalignment."""
+        steps = self._live.program.steps
+        # A hook's steps stand where it was registered, and get their values in a later pass.
+        is_of_pass = is_of_hook(steps[found.step])
+        passes = [i for i, step in enumerate(steps) if step.target in PASSES and (i < found.step or is_of_pass)]
+        for at in passes if found.kind in {"value", "metadata", "shape", "dtype"} else ():
+            if at not in self._of_passes:
+                self._of_passes[at] = self._of_pass(at)
+            culprit = self._of_passes[at]
+            if culprit is not None:
+                return culprit
+        return _in_its_pass(self._whole.culprit(found))
+
+    def _of_pass(self, at: int) -> Culprit | None:
+        """Return the culprit of the first gradient of a pass that differs."""
+        until = _until(self._live, at, self._traces[1])
+        differences, candidate, reference = examined(until, self._sides)[:3]
+        gradients = [item for item in differences if item.kind == "gradient"]
+        if not gradients:
+            return None
+        return _in_its_pass(StepSearch(until, (candidate, reference), self._sides).culprit(gradients[0]))
+
+
+def _in_its_pass(culprit: Culprit) -> Culprit:
+    """Return a culprit, with a note if its gradient is wrong only after an earlier pass through the same calls."""
+    program = culprit.live.program
+    through = follows_from(program.steps, len(program.steps) - 1) & {index for index, _ in program.calls}
+    earlier = (i for i, step in enumerate(program.steps) if step.target in PASSES)
+    if culprit.is_alone or culprit.misalignment.kind != "gradient":
+        return culprit
+    if not any(through & follows_from(program.steps, index) for index in earlier):
+        return culprit
+    detail = "its gradient is right alone, and wrong in a later backward pass"
+    misalignment = msgspec.structs.replace(culprit.misalignment, detail=detail)
+    return culprit._replace(misalignment=misalignment, accumulated=False)
+
+
+def _until(live: Live, first: int, reference: Trace) -> Live:
+    """Return the program up to a backward pass, with the pass's roots as outputs and its weights as cotangents."""
+    program, step = live.program, live.program.steps[first]
+    roots = tuple(refs(step.args[0]))
+    given = _given(step)
+    cotangents = {
+        position: _weight(given[position] if position < len(given) else None, reference.values[ref.index], reference)
+        for position, ref in enumerate(roots)
+    }
+    earlier = ending_at(program, first - 1, roots)
+    return Live(earlier, {key: live.sources[key] for key in earlier.specs}, cotangents)
+
+
+def _given(step: Step) -> tuple[Argument, ...]:
+    """Return the gradients that the body passes to a backward pass, one for each root."""
+    keywords = dict(step.kwargs)
+    # `grad` takes outputs, inputs and weights; `backward` takes tensors and weights.
+    place = 2 if step.target == GRAD else 1
+    default = step.args[place] if len(step.args) > place else None
+    found = next((keywords[name] for name in ("gradient", "grad_tensors", "grad_outputs") if name in keywords), default)
+    if isinstance(found, List):
+        return found.items
+    return found if isinstance(found, tuple) else (found,)
+
+
+def _weight(given: Argument, value: Any, reference: Trace) -> torch.Tensor:
+    if isinstance(given, Ref):
+        weight: torch.Tensor = reference.values[given.index].detach().clone()
+        return weight
+    # torch starts a pass from a single number without a weight with 1.
+    return torch.ones_like(value.detach())

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from ci_autotest.alignment.aligned_errors import errors_of
 from ci_autotest.alignment.cases import ALIGNED, aligned_in_batch, judge_case, settled
-from ci_autotest.alignment.repeats import has_repeated_backward, is_to_be_repeated, repeated
+from ci_autotest.alignment.recalls import has_repeated_backward, is_to_be_repeated, repeated
 from ci_autotest.alignment.verdict import Judged, judged_operators, judged_with_guard, live_of
 from ci_autotest.backends.protocol import each_step, out_of_scope
 from ci_autotest.backends.remote.process import HostLostError

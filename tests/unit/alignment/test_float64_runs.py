@@ -8,8 +8,8 @@ import pytest
 import torch as real
 
 from ci_autotest import random_tensor, torch
-from ci_autotest.alignment.blame import float64_value
-from ci_autotest.alignment.blame.float64_value import Float64Question, Float64Runs
+from ci_autotest.alignment.blame import float64_runs
+from ci_autotest.alignment.blame.float64_runs import Float64Question, Float64Runs
 from ci_autotest.alignment.blame.random_rounding import Formula
 from ci_autotest.alignment.verdict import live_of
 from ci_autotest.backends.torch_eager import TorchBackend
@@ -72,7 +72,7 @@ def test_answer__shared_runs__are_few_and_answer_the_same():
 
 
 def test_trace__large_program__is_not_kept(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(float64_value, "_KEPT_BYTES", 8)
+    monkeypatch.setattr(float64_runs, "_KEPT_BYTES", 8)
     shared = Counted()
     found = answers(questions(Float64Runs(shared), shared))
     assert shared.runs > len(found)

@@ -15,8 +15,7 @@ import torch
 from ci_autotest import random_tensor
 from ci_autotest import torch as recorded
 from ci_autotest.alignment.blame import conditioning, oracle
-from ci_autotest.alignment.blame.float64_program import widened
-from ci_autotest.alignment.blame.float64_value import Float64Runs
+from ci_autotest.alignment.blame.float64_runs import Float64Runs, widened
 from ci_autotest.alignment.blame.reference_error import allowed_by
 from ci_autotest.alignment.blame.rounding import Errors, excuse_by_reference
 from ci_autotest.alignment.verdict import live_of

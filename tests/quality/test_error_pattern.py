@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from ci_autotest.alignment.difference_sample import inputs_of, pattern_of
+from ci_autotest.alignment.error_pattern import inputs_of, pattern_of
 from ci_autotest.backends.trace import Trace
 from ci_autotest.program.ir import Program, Ref, Step
 from ci_autotest.testing import random_tensor

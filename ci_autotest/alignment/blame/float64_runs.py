@@ -1,4 +1,8 @@
-"""Questions to float64: one tensor of a program, computed in float64 from any data."""
+"""Runs in float64: a program is converted, and one tensor of it is computed from any data.
+
+A conversion does not change what a program means. Inputs, modules and dtype arguments become float64. Defaults that an
+operator takes from the dtype are written out first, so that they stay those of the original dtype.
+"""
 
 from __future__ import annotations
 
@@ -7,25 +11,91 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from ci_autotest.alignment.blame.float64_program import widened
 from ci_autotest.alignment.blame.random_rounding import Formula, RandomRounding
 from ci_autotest.alignment.elements import equal_or_nan, has_any, wide
+from ci_autotest.backends.input_copies import laid_out
 from ci_autotest.backends.snapshots import observed
+from ci_autotest.backends.torch_constants import DTYPE_NAMES
 from ci_autotest.backends.torch_eager import TorchBackend
 from ci_autotest.backends.trace import overwritten
+from ci_autotest.program.edit import mapped_step, renumbered_step
+from ci_autotest.program.ir import CALL_METHOD, DType, Program, Ref, Step, TensorSpec
+from ci_autotest.program.targets import last_name
+from ci_autotest.values.dtypes import WIDE
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
     from ci_autotest.alignment.single_step import Live
     from ci_autotest.backends.trace import GradientKey, ReferenceBackend, Trace
-    from ci_autotest.program.ir import Program
+    from ci_autotest.program.ir import Argument
 
+#: Defaults that an operator takes from the dtype: the argument, its position, and the field of ``torch.finfo``.
+_TAKEN: Final = {
+    "rms_norm": (("eps", 3, "eps"),),
+    "RMSNorm": (("eps", 1, "eps"),),
+    "nan_to_num": (("posinf", 2, "max"), ("neginf", 3, "min")),
+}
 #: Most aligned elements that are measured along with the misaligned ones.
 _OTHERS: Final = 1 << 16
 #: Greatest size of a run that is kept, and the number of those: 64 hold all that is asked of one tensor.
 _KEPT_BYTES: Final = 4 << 20
 _KEPT_RUNS: Final = 64
+
+
+def widened(live: Live, dtype: torch.dtype = torch.float32) -> tuple[Live, dict[int, int]]:
+    """Return the program in float64 and the new index of each step: modules are converted after construction.
+
+    Args:
+        live: The program with its data.
+        dtype: The dtype of its results, from which operators take defaults.
+    """
+    program = live.program
+    loaded = {state[0] for step in program.setup if (state := step.loaded_state) is not None}
+    moved: list[Step] = []
+    places: dict[int, int] = {}
+    for i, step in enumerate(program.steps):
+        places[i] = len(moved)
+        moved.append(mapped_step(_written_out(renumbered_step(step, places), dtype), _widened_argument))
+        # Only after the state is loaded, whose dtype is that of the recording.
+        if i in loaded:
+            moved.append(Step(CALL_METHOD, "double", (Ref(places[i]),), in_setup=True))
+    sources = {key: _widened_tensor(tensor) for key, tensor in live.sources.items()}
+    for step in program.steps:
+        spec = step.spec
+        if spec is not None and not spec.is_contiguous:
+            # Elements of an expanded input share memory. Perturbing one of them must not move the others.
+            view = laid_out(sources[step.target], spec)
+            sources[step.target] = view.clone(memory_format=torch.contiguous_format)
+    cotangents = {position: _widened_tensor(tensor) for position, tensor in live.cotangents.items()}
+    return type(live)(Program.of(moved), sources, cotangents), places
+
+
+def _written_out(step: Step, dtype: torch.dtype) -> Step:
+    """Return a step with the defaults that it would take from the dtype as arguments."""
+    taken = _TAKEN.get(last_name(step.target).rstrip("_"), ())
+    if not taken or not (dtype.is_floating_point or dtype.is_complex):
+        return step
+    given = dict(step.kwargs)
+    for name, position, number in taken:
+        # Normalizations of half precision are computed in single precision.
+        info = torch.finfo(torch.float32 if number == "eps" and dtype.itemsize < 4 else dtype)  # noqa: PLR2004 - bytes
+        if len(step.args) <= position and given.get(name) is None:
+            given[name] = float(getattr(info, number))
+    return step._replace(kwargs=tuple(given.items()))
+
+
+def _widened_argument(argument: Argument) -> Argument:
+    if isinstance(argument, DType):
+        return DType(WIDE.get(argument.name, argument.name))
+    if isinstance(argument, TensorSpec):
+        return argument.contiguous(dtype=WIDE.get(argument.dtype, argument.dtype))
+    return argument
+
+
+def _widened_tensor(tensor: torch.Tensor) -> torch.Tensor:
+    name = DTYPE_NAMES[tensor.dtype]
+    return tensor.to(getattr(torch, WIDE[name])) if name in WIDE else tensor
 
 
 class Float64Runs:
@@ -47,7 +117,7 @@ class Float64Runs:
         self._overwritten: dict[int, tuple[frozenset[int], Program]] = {}
 
     def widened(self, live: Live, dtype: torch.dtype) -> tuple[Live, dict[int, int]]:
-        """Return a program in float64, the same one for each question about it (``float64_program.widened``)."""
+        """Return a program in float64, the same one for each question about it (``widened``)."""
         known = self._wider.get(dtype)
         if known is None or known[0] is not live:
             known = self._wider[dtype] = live, widened(live, dtype)

@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from ci_autotest.alignment.fast_path import is_surely_aligned
-from ci_autotest.alignment.fast_path_bytes import surely_aligned_by_bytes
+from ci_autotest.alignment.fast_path import is_surely_aligned, surely_aligned_by_bytes
 from ci_autotest.alignment.tolerance_rules import Rules
 from ci_autotest.backends.mapping.translation import Translated
 from ci_autotest.backends.remote.request import HostMessage
