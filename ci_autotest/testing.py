@@ -13,14 +13,20 @@ from ci_autotest.errors import AuthorError, ConfigError, NoCandidateError, Sessi
 from ci_autotest.in_process import NOTICE, run_here, run_loader_here, setting_of, stop_unittest
 from ci_autotest.loader.declaration import ATTRIBUTE as LOADER_ATTRIBUTE
 from ci_autotest.loader.declaration import loader_declared
-from ci_autotest.record.assumptions import assume
 from ci_autotest.record.attempt import Attempts
 from ci_autotest.record.body_call import callers_signature, case_name, fixtures_of, parametrized, with_case
 from ci_autotest.record.context import CURRENT
 from ci_autotest.record.declaration import ATTRIBUTE, Declaration
-from ci_autotest.record.dependent_tensors import choice_tensor, index_tensor, permutation_tensor
+from ci_autotest.record.dependent_tensors import (
+    choice_tensor,
+    index_tensor,
+    invertible_tensor,
+    permutation_tensor,
+    positive_definite_tensor,
+    symmetric_tensor,
+)
 from ci_autotest.record.draw.dtypes import random_dtype
-from ci_autotest.record.draw.variables import (
+from ci_autotest.record.draw.generators import (
     constant,
     cpu_device,
     gpu_device,
@@ -34,10 +40,10 @@ from ci_autotest.record.draw.variables import (
 from ci_autotest.record.duplicate_tests import refuse_duplicate
 from ci_autotest.record.expectations import expect
 from ci_autotest.record.grids import every, grid_points, may_have_grid
-from ci_autotest.record.matrices import invertible_tensor, positive_definite_tensor, symmetric_tensor
 from ci_autotest.record.module_hooks import refuse_lost_hooks
 from ci_autotest.record.notes import note
 from ci_autotest.record.options import declared
+from ci_autotest.record.skips import assume
 from ci_autotest.record.stored_tensors import stored_tensor
 from ci_autotest.record.tensors import draw_tensor
 from ci_autotest.record.torch_namespace import Namespace

@@ -21,12 +21,11 @@ from ci_autotest.record.dependent_tensors import choice_tensor as own_choice_ten
 from ci_autotest.record.draw.draws import Drawer
 from ci_autotest.record.draw.dtypes import GROUPS
 from ci_autotest.record.draw.dtypes import random_dtype as own_random_dtype
-from ci_autotest.record.draw.generators import Either, Generator, settle
-from ci_autotest.record.draw.profiles import ORDINARY
-from ci_autotest.record.draw.streams import Streams
-from ci_autotest.record.draw.variables import (
+from ci_autotest.record.draw.generators import (
     DEFAULT_HIGH,
     DEFAULT_LOW,
+    Either,
+    Generator,
     RandomBool,
     RandomNumber,
     constant,
@@ -34,7 +33,10 @@ from ci_autotest.record.draw.variables import (
     gpu_device,
     nothing,
     random_device,
+    settle,
 )
+from ci_autotest.record.draw.profiles import ORDINARY
+from ci_autotest.record.draw.streams import Streams
 from ci_autotest.record.options import declared
 from ci_autotest.record.tensors import NDIM, draw_tensor
 from ci_autotest.record.values import RecordedTensor

@@ -1,11 +1,20 @@
 """Arguments of recorded calls: each is split into the value for the reference and the value for the step.
 
 Generators are drawn here, with the type that their callee expects. A keyword whose value is ``nothing()`` is left out.
+
+The type of an argument of a built-in function is taken from torch's operator schemas. The rule (SEMANTICS, 18): the
+overloads that match the other arguments decide. If they agree on a type, that is the type of the argument. If none
+matches, or if they disagree, the type is unknown and the author has to write it.
+
+A packed sequence is torch's named tuple of four tensors, which recurrent layers recognise by its class. The fields of a
+recorded one are recorded values. As an argument it refers to the step that returned it as a whole. If plain torch
+assembles one from recorded values, a step is recorded that assembles it.
 """
 
 from __future__ import annotations
 
 from contextlib import suppress
+from types import EllipsisType
 from typing import TYPE_CHECKING, Any, Final, get_type_hints
 
 import numpy as np
@@ -13,27 +22,43 @@ import torch
 from torch.nn.utils.rnn import PackedSequence
 
 from ci_autotest.backends.operators.identity import operator_of
-from ci_autotest.backends.operators.signatures import python_parameters
+from ci_autotest.backends.operators.signatures import bound_to, overloads, python_parameters
 from ci_autotest.backends.torch_constants import argument_of
 from ci_autotest.errors import ArgumentError, AuthorError, UntypedError
-from ci_autotest.program.ir import OWN_DEVICE, PLAIN_TYPES, Device, List, Mapping_, Slice
-from ci_autotest.record.argument_types import RECEIVER, Deferred
+from ci_autotest.program.ir import (
+    CALL_FUNCTION,
+    OWN_DEVICE,
+    PACKED,
+    PLAIN_TYPES,
+    Device,
+    List,
+    Mapping_,
+    Ref,
+    Slice,
+    Step,
+)
 from ci_autotest.record.draw.generators import NOTHING, Generator
+from ci_autotest.record.modes import modes as modes_in_force
 from ci_autotest.record.modules import RecordedModule
-from ci_autotest.record.packed_sequences import argument as packed_argument
 from ci_autotest.record.skips import Unavailable
 from ci_autotest.record.unsupported_uses import stale
 from ci_autotest.record.values import RecordedTensor
 
 if TYPE_CHECKING:
     import inspect
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
+    from ci_autotest.backends.operators.signatures import Parameter
     from ci_autotest.record.function import Function
     from ci_autotest.record.recorder import Recorder
 
 _ARGUMENTS: Final = "Pass tensors, numbers, strings, dtypes, devices, slices, or lists and tuples of them."
 _OF_AN_ARRAY: Final = "Write torch.from_numpy(array), which makes its elements an input."
+_PACKED_NAME: Final = "packed"
+#: Placeholder for the tensor whose method is called.
+RECEIVER: Final = object()
+#: The type of a drawn number by the schema's type; a list of known length takes one number for all of its elements.
+_NUMBERS: Final[dict[str, object]] = {"int": int, "float": float, "bool": bool, "number": int | float}
 
 
 def split(
@@ -110,7 +135,7 @@ def _sequence(recorder: Recorder, value: tuple[Any, ...] | list[Any]) -> tuple[A
         return value, tuple(value)
     real, recorded = _each(recorder, value)
     if isinstance(value, PackedSequence):
-        return packed_argument(recorder, value, real, recorded)
+        return _packed_argument(recorder, value, real, recorded)
     return (real, List(tuple(recorded))) if isinstance(value, list) else (tuple(real), tuple(recorded))
 
 
@@ -265,3 +290,132 @@ def _annotation(callee: Any, key: int | str) -> object:
         parameters = _parameters(callee)
         key = parameters[key].name if key < len(parameters) else ""
     return hints.get(key)
+
+
+class RecordedPacked(PackedSequence):
+    """A packed sequence of the reference, as the body sees it.
+
+    Attributes:
+        real: The reference's packed sequence; ``None`` if a method of torch derived this one from another.
+        ref: The step that returned it.
+    """
+
+    real: PackedSequence | None = None
+    ref: Ref | None = None
+
+
+def packed(real: PackedSequence, ref: Ref, items: Iterable[Any]) -> RecordedPacked:
+    """Return the packed sequence for the body, without torch's constructor, which would read the recorded fields."""
+    found: RecordedPacked = tuple.__new__(RecordedPacked, items)
+    found.real, found.ref = real, ref
+    return found
+
+
+def _packed_argument(
+    recorder: Recorder, value: PackedSequence, real: list[Any], recorded: list[Any]
+) -> tuple[Any, Any]:
+    """Return a packed sequence as an argument: for the reference, and in the step.
+
+    Args:
+        recorder: The recorder of the attempt.
+        value: The argument of the body.
+        real: Its fields on the reference.
+        recorded: Its fields in a step.
+    """
+    if isinstance(value, RecordedPacked) and value.ref is not None:
+        return value.real, value.ref
+    step = Step(CALL_FUNCTION, PACKED, tuple(recorded), (), _PACKED_NAME, modes_in_force())
+    made = recorder.run(step, PackedSequence, real, {})
+    return made.real, made.ref
+
+
+class Deferred:
+    """The type of an argument, looked up only if a generator needs it, because most generators know their own type.
+
+    Args:
+        target: The function's dotted path, or the method's name.
+        args: Positional arguments of the call, for a method with the receiver first.
+        kwargs: Keyword arguments of the call.
+        key: The argument: a position in ``args``, or a name.
+    """
+
+    __slots__ = ("args", "key", "kwargs", "target")
+
+    def __init__(self, target: str, args: Sequence[Any], kwargs: Mapping[str, Any], key: int | str) -> None:
+        self.target, self.args, self.kwargs, self.key = target, args, kwargs, key
+
+    def resolve(self) -> object:
+        """Return the type on which all matching overloads agree; ``None`` if there is none."""
+        found = self.candidates()
+        return found[0] if len(found) == 1 else None
+
+    def candidates(self) -> list[object]:
+        """Return the types of the argument in all matching overloads, without repeats."""
+        found: list[object] = []
+        for overload in overloads(self.target):
+            wanted = _wanted(overload, self.args, self.kwargs, self.key)
+            if wanted is not None and wanted not in found:
+                found.append(wanted)
+        return found
+
+
+def _wanted(
+    overload: tuple[Parameter, ...], args: Sequence[Any], kwargs: Mapping[str, Any], key: int | str
+) -> object | None:
+    """Return the type of ``key`` in an overload; ``None`` if the overload does not match or takes no number there."""
+    bound = bound_to(overload, args, kwargs)
+    if bound is None:
+        return None
+    found = None
+    for parameter, place, value in bound:
+        if place == key:
+            found = _drawn_as(parameter)
+        elif not _accepts(parameter, value):
+            return None
+    return found
+
+
+def _drawn_as(parameter: Parameter) -> object | None:
+    if parameter.kind.startswith("List[") and parameter.length is not None:
+        return _NUMBERS.get(parameter.kind[len("List[") : -1])
+    return _NUMBERS.get(parameter.kind)
+
+
+def _accepts(parameter: Parameter, value: Any) -> bool:
+    if isinstance(value, Generator) or value is NOTHING:
+        return True  # its type is still unknown; it has a lookup of its own
+    if value is None:
+        return parameter.is_optional
+    kind = parameter.kind
+    if kind.startswith("List["):
+        return _accepts_list(parameter, value)
+    if value is RECEIVER:
+        return kind == "Tensor"
+    if isinstance(value, bool) and kind in {"int", "float"}:
+        return False
+    return isinstance(value, _ALLOWED.get(kind, (object,)))
+
+
+_ALLOWED: Final[dict[str, tuple[type, ...]]] = {
+    "Tensor": (RecordedTensor, torch.Tensor),
+    "int": (int,),
+    "float": (int, float),
+    "complex": (int, float, complex),
+    "bool": (bool,),
+    "number": (bool, int, float, complex),
+    "str": (str,),
+    "ScalarType": (torch.dtype,),
+    "Device": (torch.device, Device, str),
+    "Layout": (torch.layout,),
+    "MemoryFormat": (torch.memory_format,),
+    "Dimname": (str,),
+}
+
+
+def _accepts_list(parameter: Parameter, value: Any) -> bool:
+    item = parameter._replace(kind=parameter.kind[len("List[") : -1], is_optional=False)
+    if item.kind.startswith("Optional["):
+        item = item._replace(kind=item.kind[len("Optional[") : -1], is_optional=True)
+    if isinstance(value, tuple | list):
+        return all(not isinstance(part, EllipsisType) and _accepts(item, part) for part in value)
+    return parameter.length is not None and _accepts(item, value)

@@ -24,19 +24,18 @@ from ci_autotest.record.autograd_functions import FunctionTracer
 from ci_autotest.record.batch_dimensions import batch_of
 from ci_autotest.record.body import run_body
 from ci_autotest.record.call_forms import form_of, recorder_of
-from ci_autotest.record.data_loaders import notice_loaders
 from ci_autotest.record.draw.cotangents import cotangent
 from ci_autotest.record.draw.draws import Drawer
 from ci_autotest.record.draw.profiles import LARGE_SHAPES, ORDINARY, PROFILES, REJECTED, profile_of, turn_of
 from ci_autotest.record.draw.size_plan import BOUNDARY, SizePlan
 from ci_autotest.record.draw.streams import Streams
-from ci_autotest.record.examples import check_example
 from ci_autotest.record.expected_refusals import record_expected_errors
 from ci_autotest.record.grids import check_grid, refuse_too_many
 from ci_autotest.record.hooks import HookGradients
 from ci_autotest.record.module_hooks import refuse_lost_hooks
+from ci_autotest.record.notes import notice_loaders
 from ci_autotest.record.optimizers import record_optimizers
-from ci_autotest.record.options import dtype_of, turns_of
+from ci_autotest.record.options import check_example, dtype_of, turns_of
 from ci_autotest.record.plain_tensors import watch
 from ci_autotest.values.case import draws_of, key_of
 

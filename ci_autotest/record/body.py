@@ -19,7 +19,6 @@ from ci_autotest.errors import ArgumentError, AuthorError, Unsupported, Unsuppor
 from ci_autotest.program.ir import CALL_FUNCTION, EXPECT, OUTPUT, PLACEHOLDER, Ref, Step, step_refs
 from ci_autotest.program.targets import SIDE_ATTRIBUTES
 from ci_autotest.record.arrays import refuse_written
-from ci_autotest.record.assumptions import FalseAssumption
 from ci_autotest.record.call_forms import SECOND_DERIVATIVES, calling, with_second_derivatives
 from ci_autotest.record.context import CURRENT
 from ci_autotest.record.expected_refusals import check_demand, is_caused_by, is_met
@@ -27,7 +26,7 @@ from ci_autotest.record.gradient_calls import unread
 from ci_autotest.record.module_calls import ModuleCalls
 from ci_autotest.record.optimizers import restore_optimizer
 from ci_autotest.record.plain_tensors import stop_watching
-from ci_autotest.record.skips import UnsupportedTest, skip_exceptions, skip_reason
+from ci_autotest.record.skips import FalseAssumption, UnsupportedTest, skip_exceptions, skip_reason
 from ci_autotest.record.unsupported_uses import meaning, refuse_transform
 from ci_autotest.record.values import GradFn, RecordedTensor
 from ci_autotest.record.write_guard import refuse_unrecorded_writes

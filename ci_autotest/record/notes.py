@@ -1,10 +1,16 @@
-"""What is to be said of a case: by its body, which is shown with a finding, and by the recorder."""
+"""What is to be said of a case: by its body, which is shown with a finding, and by the recorder.
+
+Batches of data loaders become inputs of both sides, and the report says that nothing tested the loaders.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from functools import wraps
+from typing import TYPE_CHECKING, Any, Final
 
-from ci_autotest.record.context import recorder_for
+from torch.utils.data import DataLoader
+
+from ci_autotest.record.context import CURRENT, recorder_for
 from ci_autotest.record.draw.profiles import NO_INPUT
 
 if TYPE_CHECKING:
@@ -14,6 +20,7 @@ if TYPE_CHECKING:
 
 _NOTES_AT_MOST: Final = 10
 _NOTE_CHARS: Final = 300
+_ITERATE: Final = DataLoader.__iter__
 
 
 class CaseNotes:
@@ -69,3 +76,17 @@ def note(text: object) -> None:
     if len(recorder.notes.lines) < _NOTES_AT_MOST:
         words = "".join(char if char.isprintable() else " " for char in str(text)).split()
         recorder.notes.lines.append(" ".join(words)[:_NOTE_CHARS])
+
+
+@wraps(_ITERATE)
+def _iterate(loader: DataLoader[Any]) -> Any:
+    recorder = CURRENT.get()
+    if recorder is not None:
+        recorder.notes.remarks.add("DataLoader")
+    return _ITERATE(loader)
+
+
+def notice_loaders() -> None:
+    """Notice from now on which bodies iterate a data loader: torch has no hook for it."""
+    if DataLoader.__iter__ is _ITERATE:
+        DataLoader.__iter__ = _iterate  # type: ignore[method-assign]

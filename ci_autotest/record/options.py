@@ -1,11 +1,14 @@
-"""The options of ``@autotest``, checked once, when the decorator is called; each message says what to write."""
+"""The options of ``@autotest``, checked once, when the decorator is called; each message says what to write.
+
+Examples are named draws that a test's first cases have, instead of random ones.
+"""
 
 from __future__ import annotations
 
 import difflib
 import math
 import re
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import torch
 
@@ -14,11 +17,15 @@ from ci_autotest.record.declaration import FORMS, Declaration
 from ci_autotest.record.draw.covering import ROWS
 from ci_autotest.record.draw.dtypes import GROUPS
 from ci_autotest.record.draw.profiles import PROFILES, TURNS
-from ci_autotest.record.examples import checked_examples
+from ci_autotest.values.case import made_by_name
 from ci_autotest.values.dtypes import DTYPES, FLOATING, OF_PYTHON
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
+
+    from ci_autotest.values.case import Draw, DrawnValue
+
+    Example: TypeAlias = Mapping[str, DrawnValue]
 
 #: Our name for options that other tools spell differently.
 _OTHER_NAMES: Final = {
@@ -66,7 +73,7 @@ def declared(body: Callable[..., Any], given: Mapping[str, Any]) -> Declaration:
         check_graph=given["check_graph"] is True, forms=_forms(given["forms"]) if given["raises"] is None else (),
         dtypes=_dtypes(given["dtypes"], include_complex=given["include_complex"]),
         raises=_raises(given["raises"]), match=_match(given["match"], given["raises"]),
-        examples=checked_examples(given["examples"]), batch=_batch(given["batch"]),
+        examples=_checked_examples(given["examples"]), batch=_batch(given["batch"]),
     )  # fmt: skip
 
 
@@ -220,3 +227,48 @@ def _dtype(given: object) -> str:
         message = f"autotest(dtypes=...) has {given!r}, but data cannot be drawn for that. Use {examples}, …"
         raise AuthorError(message)
     return name
+
+
+def _checked_examples(given: Any) -> tuple[Example, ...]:
+    """Return the examples of a declaration.
+
+    Raises:
+        AuthorError: They are no list of dictionaries of names and numbers.
+    """
+    if given is None:
+        return ()
+    if not isinstance(given, list | tuple) or not all(map(_is_example, given)):
+        message = (
+            f"autotest(examples={given!r}) is not a list of draws. Write examples=[{{'x.dim0': 3}}], with the names "
+            "that `ci-autotest draws TEST` prints."
+        )
+        raise AuthorError(message)
+    return tuple(map(dict, given))
+
+
+def _is_example(item: object) -> bool:
+    if not isinstance(item, dict) or not item:
+        return False
+    return all(isinstance(site, str) and isinstance(value, bool | int | float) for site, value in item.items())
+
+
+def check_example(number: int, example: Example, draws: Sequence[Draw]) -> None:
+    """Refuse an example that its case did not follow.
+
+    Raises:
+        AuthorError: The case does not make one of the draws, or the value is outside of the draw's range.
+    """
+    made = made_by_name(draws)
+    for site, value in example.items():
+        if site not in made:
+            names = ", ".join(sorted(draw.label for draw in draws)) or "none"
+            message = f"examples[{number}] names the draw {site!r}, which its case does not make. It has {names}."
+            raise AuthorError(message)
+        draw = made[site]
+        if draw.value != value and example.get(draw.site, value) != example.get(draw.name, value):
+            message = f"examples[{number}] gives one draw two values, as {draw.site!r} and as {draw.name!r}. Keep one."
+            raise AuthorError(message)
+        if draw.value != value:
+            bounds = f"{draw.kind} of [{draw.low:g}, {draw.high:g})"
+            message = f"examples[{number}] has {site!r} = {value!r}, which is outside its range: {bounds}."
+            raise AuthorError(message)

@@ -34,7 +34,7 @@ from ci_autotest.program.ir import (
 )
 from ci_autotest.program.random_calls import draws, is_random
 from ci_autotest.program.refusal import refusal_of, refused
-from ci_autotest.record.arguments import split
+from ci_autotest.record.arguments import packed, split
 from ci_autotest.record.arrays import read_only
 from ci_autotest.record.author_names import author_name
 from ci_autotest.record.context import asking_module
@@ -45,7 +45,6 @@ from ci_autotest.record.modes import modes as modes_in_force
 from ci_autotest.record.module_steps import construct
 from ci_autotest.record.notes import CaseNotes
 from ci_autotest.record.outside import Outside
-from ci_autotest.record.packed_sequences import recorded as packed
 from ci_autotest.record.plain_tensors import copy_written, watch
 from ci_autotest.record.unsupported_uses import refuse, refuse_nested, stale
 from ci_autotest.record.values import KINDS, RecordedTensor

@@ -1,4 +1,7 @@
-"""Skips of a body: the exceptions of unittest and pytest that skip a case, and the one that is ours, with reasons."""
+"""Ends of a body that are no failures: skips of unittest and pytest, our own with reasons, and false assumptions.
+
+A false assumption about what was drawn rejects the attempt, and another one is drawn.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ import unittest
 from typing import TYPE_CHECKING, NoReturn
 
 from ci_autotest.errors import Unsupported
-from ci_autotest.record.context import CURRENT
+from ci_autotest.record.context import CURRENT, recorder_for
 
 if TYPE_CHECKING:
     from ci_autotest.errors import UnsupportedReason
@@ -56,3 +59,26 @@ def skip_exceptions() -> tuple[type[BaseException], ...]:
 def skip_reason(error: BaseException) -> str:
     """Return the reason that a skip gives."""
     return str(getattr(error, "msg", None) or error) or "no reason given"
+
+
+class FalseAssumption(BaseException):  # a body that catches ``Exception`` must not go on
+    """Ends the body of an attempt; it is raised by ``assume`` and caught by the recorder."""
+
+
+def assume(condition: object) -> None:
+    """Reject this attempt, and draw another, unless the condition is true.
+
+    The report counts rejected attempts; a test that accepts few of its ordinary ones is reported as weak.
+
+    Args:
+        condition: A boolean, or a recorded value, of which the truth is read.
+
+    Raises:
+        AuthorError: Called outside a test.
+        FalseAssumption: The condition is false.
+    """
+    recorder = recorder_for("assume")
+    if not condition:
+        # The attempt is rejected even if the body catches the exception.
+        recorder.notes.assumption = "assume() was false"
+        raise FalseAssumption

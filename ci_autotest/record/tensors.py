@@ -12,13 +12,13 @@ from ci_autotest.errors import AuthorError
 from ci_autotest.program.ir import TensorSpec
 from ci_autotest.record.author_names import author_name
 from ci_autotest.record.context import recorder_for
-from ci_autotest.record.draw.bounded_values import Bounds
 from ci_autotest.record.draw.dtypes import drawn_range, dtype_name
-from ci_autotest.record.draw.generators import Generator, settle
+from ci_autotest.record.draw.generators import Generator, drawn_size, settle
 from ci_autotest.record.draw.profiles import (
     LARGE_SHAPES,
     ORDINARY,
     VALUE_PROFILES,
+    Bounds,
     large_size,
     obstacle,
     shaped,
@@ -27,7 +27,6 @@ from ci_autotest.record.draw.profiles import (
 )
 from ci_autotest.record.draw.streams import COTANGENT_SLOT, SMALL
 from ci_autotest.record.draw.tensor_data import WIDE_DTYPE, default_range, elements
-from ci_autotest.record.draw.variables import drawn_size
 from ci_autotest.values.case import FREE_SIZE
 from ci_autotest.values.dtypes import DIFFERENTIABLE, DTYPES
 

@@ -98,7 +98,7 @@ RULES: dict[int, tuple[str, list[str]]] = {
     ]),
     18: ("generators", [
         "unit/record/test_generators.py::test_generator__of_the_module__has_a_value_per_attempt",
-        "unit/record/test_argument_types.py::test_resolve__several_types__cannot_be_told",
+        "unit/record/test_arguments.py::test_resolve__several_types__cannot_be_told",
         "unit/record/test_draws.py::test_record__edited_size__leaves_the_other_tensors_data",
     ]),
     19: ("outputs that are tuples", [

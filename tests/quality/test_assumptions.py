@@ -9,7 +9,7 @@ import pytest
 from ci_autotest import assume, generator, random, random_bool, random_tensor, torch
 from ci_autotest.alignment.cases import accept
 from ci_autotest.errors import AuthorError, UnsupportedReason
-from ci_autotest.record.assumptions import FalseAssumption
+from ci_autotest.record.skips import FalseAssumption
 from tests.engine import record, substitute, tried
 
 if TYPE_CHECKING:

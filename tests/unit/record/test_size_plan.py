@@ -11,7 +11,7 @@ import torch as real
 from ci_autotest import every, oneof, random, random_tensor, torch
 from ci_autotest.record.attempt import Attempts
 from ci_autotest.record.declaration import Declaration
-from ci_autotest.record.matrices import symmetric_tensor
+from ci_autotest.record.dependent_tensors import symmetric_tensor
 from ci_autotest.values.case import test_key as stream_key
 from ci_autotest.values.size_classes import CLASSES, joined_sizes, sizes_of
 from tests.engine import record

@@ -7,7 +7,7 @@ import pytest
 from ci_autotest import oneof, random, random_bool, random_tensor, torch
 from ci_autotest.backends.operators.signatures import overloads
 from ci_autotest.errors import AuthorError
-from ci_autotest.record.argument_types import RECEIVER, Deferred
+from ci_autotest.record.arguments import RECEIVER, Deferred
 from tests.engine import record
 
 N = random(1, 3)
