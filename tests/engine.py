@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from ci_autotest.alignment.cases import Contender, accept, differentiate, try_case
+from ci_autotest.alignment.examination import TrialSides, examined
 from ci_autotest.alignment.fast_path import is_surely_aligned
-from ci_autotest.alignment.localize.examination import TrialSides, examined
 from ci_autotest.alignment.recordings import to_recording, with_expected
 from ci_autotest.alignment.tolerance_rules import Rules
 from ci_autotest.alignment.verdict import live_of

@@ -19,8 +19,8 @@ import torch
 from benchmarks.soak.implementations import EVERY, FORWARD, IMPLEMENTATIONS
 from benchmarks.soak.journal import REFERENCE, SEED, Journal, Key
 from ci_autotest.alignment.cases import Contender, accept, differentiate, try_case
+from ci_autotest.alignment.examination import TrialSides
 from ci_autotest.alignment.fast_path import is_surely_aligned
-from ci_autotest.alignment.localize.examination import TrialSides
 from ci_autotest.alignment.probe import probe_of
 from ci_autotest.alignment.stateful import alone, suspicion
 from ci_autotest.alignment.tolerance_rules import rules_for

@@ -22,7 +22,7 @@ from ci_autotest.values.verdict import KINDS, Verdict
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ci_autotest.alignment.localize.examination import TrialSides
+    from ci_autotest.alignment.examination import TrialSides
     from ci_autotest.alignment.single_step import Live
     from ci_autotest.alignment.tolerance_rules import Rules
     from ci_autotest.backends.protocol import Backend

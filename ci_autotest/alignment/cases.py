@@ -10,8 +10,8 @@ from contextlib import nullcontext
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ci_autotest.alignment.accepted import judged_beyond
+from ci_autotest.alignment.examination import TrialSides
 from ci_autotest.alignment.fast_path import is_surely_aligned, surely_aligned
-from ci_autotest.alignment.localize.examination import TrialSides
 from ci_autotest.alignment.repeatability import is_off, judge_confirmed, judge_first_run
 from ci_autotest.alignment.verdict import REFUSED, Judged, live_of
 from ci_autotest.backends.case_scope import without_gradients
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from ci_autotest.alignment.accepted import Accepts
-    from ci_autotest.alignment.localize.examination import InFloat64
+    from ci_autotest.alignment.examination import InFloat64
     from ci_autotest.alignment.tolerance_rules import Rules
     from ci_autotest.backends.protocol import Backend
     from ci_autotest.backends.trace import Attempt, Trace

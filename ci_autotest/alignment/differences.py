@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 import torch
 
+from ci_autotest.alignment.aliasing import as_moved
 from ci_autotest.alignment.blame.reference_error import ExactValues
 from ci_autotest.alignment.compare import compare, placed, value_place
-from ci_autotest.alignment.device_copies import as_moved
 from ci_autotest.alignment.fast_path import has_state
 from ci_autotest.alignment.gradients import gradient_differences
 from ci_autotest.alignment.properties.call import nothing

@@ -16,7 +16,7 @@ import msgspec
 import torch
 
 from ci_autotest.alignment.differences import Examination
-from ci_autotest.alignment.localize.examination import held_against
+from ci_autotest.alignment.examination import held_against
 from ci_autotest.alignment.single_step import isolate, pruned
 from ci_autotest.alignment.verdict import Judged, judge_program, live_of, operator_at
 from ci_autotest.backends.operators.identity import answered_step
@@ -30,7 +30,7 @@ from ci_autotest.values.verdict import Call, Cotangent, Misalignment, Verdict
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ci_autotest.alignment.localize.examination import TrialSides
+    from ci_autotest.alignment.examination import TrialSides
     from ci_autotest.alignment.single_step import Live
     from ci_autotest.backends.protocol import Backend
     from ci_autotest.backends.trace import Attempt, RankFault, Trace

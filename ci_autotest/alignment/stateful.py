@@ -13,7 +13,7 @@ import msgspec
 import torch
 
 from ci_autotest.alignment.differences import Examination
-from ci_autotest.alignment.localize.examination import held_against
+from ci_autotest.alignment.examination import held_against
 from ci_autotest.alignment.single_step import Live, isolate, pruned
 from ci_autotest.alignment.verdict import Judged, counted_differences, operator_at
 from ci_autotest.backends.operators.identity import answered_step
@@ -29,7 +29,7 @@ from ci_autotest.values.verdict import State, Verdict, unsupported_verdict
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
-    from ci_autotest.alignment.localize.examination import TrialSides
+    from ci_autotest.alignment.examination import TrialSides
     from ci_autotest.alignment.tolerance_rules import Rules
     from ci_autotest.backends.protocol import Backend
     from ci_autotest.backends.trace import Attempt, Trace

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import msgspec
 import torch
 
+from ci_autotest.alignment.aliasing import written_copy
 from ci_autotest.alignment.blame.float64_runs import Float64Runs
 from ci_autotest.alignment.blame.oracle import Opinion, judge
-from ci_autotest.alignment.device_copies import written_copy
 from ci_autotest.alignment.error_pattern import inputs_of, pattern_of
+from ci_autotest.alignment.examination import Culprit, ExaminedProgram, TrialSides, examined
 from ci_autotest.alignment.fast_path import is_surely_aligned
-from ci_autotest.alignment.localize.examination import Culprit, ExaminedProgram, TrialSides, examined
-from ci_autotest.alignment.localize.search import PassSearch, StepSearch, growth
+from ci_autotest.alignment.localize import PassSearch, StepSearch, growth
 from ci_autotest.alignment.memory_guard import KINDS, explained, guarded_programs, is_beside_result, is_out_of_bounds
 from ci_autotest.alignment.single_step import Live
 from ci_autotest.backends.operators.identity import answered_step, spelled, step_operator

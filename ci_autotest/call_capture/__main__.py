@@ -18,9 +18,8 @@ from pathlib import Path
 from types import ModuleType, TracebackType
 from typing import TYPE_CHECKING, Any, Final
 
-from ci_autotest.call_capture.journal import Journal
+from ci_autotest.call_capture.journal import Journal, TensorSpool
 from ci_autotest.call_capture.observation import Capture
-from ci_autotest.call_capture.tensor_spool import TensorSpool
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -45,8 +45,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ci_autotest.call_capture.callees import Callee
-    from ci_autotest.call_capture.journal import Journal
-    from ci_autotest.call_capture.tensor_spool import TensorSpool
+    from ci_autotest.call_capture.journal import Journal, TensorSpool
     from ci_autotest.program.ir import TensorSpec
 
 #: Different calls of one operator, and of all operators, that are kept.

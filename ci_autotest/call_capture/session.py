@@ -9,8 +9,8 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from ci_autotest.call_capture.call_groups import TESTS
+from ci_autotest.call_capture.journal import TensorSpool
 from ci_autotest.call_capture.mode import CallMode
-from ci_autotest.call_capture.tensor_spool import TensorSpool
 from ci_autotest.call_capture.tests_folder import check_folder, write_tests
 
 if TYPE_CHECKING:

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ci_autotest.call_capture.journal import read_elements
 from ci_autotest.call_capture.layouts import PLAIN, elements_shape, layout_of
-from ci_autotest.call_capture.tensor_spool import read_elements
 from ci_autotest.errors import OutputError
 from ci_autotest.program.npz import numpy_dtype
 from ci_autotest.values.dtypes import ITEM_SIZE

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Final, Literal, TypeAlias, get_args
 
 from ci_autotest.call_capture.call_groups import TESTS, call_groups
 from ci_autotest.call_capture.function_text import Columns, function_lines, function_name
+from ci_autotest.call_capture.journal import ALL_BYTES, TENSOR_BYTES
 from ci_autotest.call_capture.layout_text import WIDTH, Bracketed, laid_out
 from ci_autotest.call_capture.stored_data import array_at, arrays_of
-from ci_autotest.call_capture.tensor_spool import ALL_BYTES, TENSOR_BYTES
 from ci_autotest.errors import OutputError, UsageError
 from ci_autotest.program.npz import write_npz
 from ci_autotest.program.written_values import is_in_place

@@ -1,19 +1,27 @@
-"""Ends of a body that are no failures: skips of unittest and pytest, our own with reasons, and false assumptions.
+"""Skips: marks of pytest and unittest that skip a test or expect its failure, and what ends a body without a failure.
 
-A false assumption about what was drawn rejects the attempt, and another one is drawn.
+Marks are read as pytest reads them, without importing pytest. A body is ended by the exceptions of unittest and pytest
+that skip a case, by the one that is ours, with reasons, and by a false assumption about what was drawn: it rejects the
+attempt, and another one is drawn.
 """
 
 from __future__ import annotations
 
 import sys
 import unittest
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
-from ci_autotest.errors import Unsupported
+from ci_autotest.errors import AuthorError, Unsupported
 from ci_autotest.record.context import CURRENT, recorder_for
+from ci_autotest.values.result import XFail
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
     from ci_autotest.errors import UnsupportedReason
+
+#: The reason that pytest gives for a mark without one.
+_NO_REASON = "unconditional skip"
 
 
 class UnsupportedTest(BaseException):  # a body that catches ``Exception`` must not go on
@@ -82,3 +90,102 @@ def assume(condition: object) -> None:
         # The attempt is rejected even if the body catches the exception.
         recorder.notes.assumption = "assume() was false"
         raise FalseAssumption
+
+
+class MarkBearers(NamedTuple):
+    """What can carry marks, the nearest first.
+
+    Attributes:
+        row: Marks of the test's row of ``parametrize``.
+        function: The decorated function.
+        owner: Its class, if it is a method.
+        module: Its module.
+    """
+
+    row: Sequence[Any]
+    function: object
+    owner: type | None
+    module: object
+
+
+def skip_reason_of(marked: MarkBearers) -> str | None:
+    """Return why a test is skipped; ``None`` if it is not.
+
+    Raises:
+        AuthorError: The condition of ``skipif`` is a text.
+    """
+    # unittest asks the class first, too.
+    for carrier in (marked.owner, marked.function):
+        if getattr(carrier, "__unittest_skip__", False):
+            return str(getattr(carrier, "__unittest_skip_why__", "")) or _NO_REASON
+    for mark in _marks(marked):
+        if mark.name == "skip":
+            return _reason(mark, mark.args) or _NO_REASON
+        if mark.name == "skipif" and _holds(mark):
+            return _reason(mark, ()) or _NO_REASON
+        if mark.name == "xfail" and mark.kwargs.get("run") is False and _holds(mark):
+            return f"[NOTRUN] {_reason(mark, ())}".strip()
+    return None
+
+
+def expected_failure_of(marked: MarkBearers) -> XFail | None:
+    """Return the mark of a test that is expected to fail; ``None`` if it is not.
+
+    Raises:
+        AuthorError: The condition of ``xfail`` is a text.
+    """
+    for carrier in (marked.owner, marked.function):
+        if getattr(carrier, "__unittest_expecting_failure__", False):
+            return XFail(reason="unittest.expectedFailure", is_strict=True)
+    for mark in _marks(marked):
+        if mark.name == "xfail" and _holds(mark):
+            # Under pytest, a misalignment is an AssertionError.
+            raises = mark.kwargs.get("raises") or AssertionError
+            _refuse_no_errors(raises)
+            is_meant = issubclass(AssertionError, raises)
+            reason = _reason(mark, ()) or "no reason given"
+            return XFail(reason=reason, is_strict=bool(mark.kwargs.get("strict"))) if is_meant else None
+    return None
+
+
+def _marks(marked: MarkBearers) -> Iterator[Any]:
+    yield from (getattr(each, "mark", each) for each in marked.row)
+    carriers = [marked.function, *(marked.owner.__mro__ if marked.owner is not None else ()), marked.module]
+    for carrier in carriers:
+        # `getattr` would also find the marks of base classes, which the loop visits by itself.
+        own = vars(carrier).get("pytestmark", ()) if hasattr(carrier, "__dict__") else ()
+        for each in own if isinstance(own, list | tuple) else (own,):
+            found = getattr(each, "mark", each)
+            if not hasattr(found, "kwargs"):
+                message = f"pytestmark has {found!r:.80}, which is no mark. Write pytest.mark.NAME."
+                raise AuthorError(message)
+            yield found
+
+
+def _refuse_no_errors(raises: object) -> None:
+    """Refuse what ``xfail(raises=...)`` cannot be.
+
+    Raises:
+        AuthorError: It is neither an exception's class nor a tuple of them.
+    """
+    for each in raises if isinstance(raises, tuple) else (raises,):
+        if not (isinstance(each, type) and issubclass(each, BaseException)):
+            message = f"xfail(raises={each!r:.80}) is no class of exceptions. Write the class, such as AssertionError."
+            raise AuthorError(message)
+
+
+def _holds(mark: Any) -> bool:
+    """Return whether any of a mark's conditions is true, or it has none."""
+    conditions = (*mark.args, *([mark.kwargs["condition"]] if "condition" in mark.kwargs else []))
+    for condition in conditions:
+        if isinstance(condition, str):
+            message = (
+                f"the condition of {mark.name} is the text {condition!r}. Write the expression itself: "
+                f"{mark.name}({condition}, reason=...)."
+            )
+            raise AuthorError(message)
+    return any(conditions) or not conditions
+
+
+def _reason(mark: Any, args: Sequence[Any]) -> str:
+    return str(mark.kwargs.get("reason") or (args[0] if args else ""))

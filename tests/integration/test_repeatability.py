@@ -9,7 +9,7 @@ import torch as real
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from ci_autotest import random_tensor, torch
-from ci_autotest.alignment.localize.examination import TrialSides
+from ci_autotest.alignment.examination import TrialSides
 from ci_autotest.alignment.repeatability import NUMBERS, judge_confirmed
 from ci_autotest.alignment.verdict import live_of
 from ci_autotest.backends.torch_eager import TorchBackend

@@ -6,7 +6,7 @@ import pytest
 import torch as real
 
 from ci_autotest import random_tensor, torch
-from ci_autotest.alignment.localize.examination import TrialSides
+from ci_autotest.alignment.examination import TrialSides
 from ci_autotest.alignment.probe import probe_of
 from ci_autotest.alignment.repeatability import judge_confirmed
 from ci_autotest.alignment.stateful import suspicion

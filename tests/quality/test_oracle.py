@@ -9,7 +9,7 @@ from torch.overrides import TorchFunctionMode
 from ci_autotest import random_tensor, torch
 from ci_autotest.alignment.blame.float64_runs import widened
 from ci_autotest.alignment.blame.oracle import third_opinion
-from ci_autotest.alignment.localize.examination import TrialSides
+from ci_autotest.alignment.examination import TrialSides
 from ci_autotest.alignment.verdict import judge_program, live_of
 from ci_autotest.backends.torch_eager import TorchBackend
 from ci_autotest.program.ir import PLACEHOLDER

@@ -11,7 +11,7 @@ from torch.distributed.tensor import Partial, Replicate, Shard
 from torch.distributed.tensor.experimental import register_sharding
 
 import ci_autotest
-from ci_autotest.alignment.localize.examination import TrialSides
+from ci_autotest.alignment.examination import TrialSides
 from ci_autotest.alignment.repeatability import judge_confirmed
 from ci_autotest.alignment.verdict import live_of
 from ci_autotest.backends.ranks.backend import DTensorBackend

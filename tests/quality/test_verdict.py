@@ -6,7 +6,7 @@ import pytest
 import torch as real
 
 from ci_autotest import random, random_tensor, torch
-from ci_autotest.alignment.localize.examination import TrialSides
+from ci_autotest.alignment.examination import TrialSides
 from ci_autotest.alignment.single_step import isolate, pruned
 from ci_autotest.alignment.verdict import judge_program, live_of
 from ci_autotest.backends.body_function import begun

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from ci_autotest.alignment.accepted import judged_beyond, rules_beyond
 from ci_autotest.alignment.cases import accept, accepts_of, differentiate
 from ci_autotest.alignment.differences import Examination
-from ci_autotest.alignment.localize.search import weights_of
+from ci_autotest.alignment.localize import weights_of
 from ci_autotest.alignment.probe import probe_of
 from ci_autotest.alignment.recordings import shown_recording, to_live, to_recording
 from ci_autotest.alignment.repeatability import judge_confirmed
@@ -33,7 +33,7 @@ from ci_autotest.values.verdict import Verdict, unsupported_verdict
 
 if TYPE_CHECKING:
     from ci_autotest.alignment.cases import Contender
-    from ci_autotest.alignment.localize.examination import TrialSides
+    from ci_autotest.alignment.examination import TrialSides
     from ci_autotest.alignment.single_step import Live
     from ci_autotest.alignment.tolerance_rules import Rules
     from ci_autotest.errors import Unsupported

@@ -29,7 +29,7 @@ from ci_autotest.opinfo.source import Source
 from ci_autotest.record.body_call import case_name, fixtures_of, parametrized, with_case
 from ci_autotest.record.declaration import Declaration, declaration_of
 from ci_autotest.record.duplicate_tests import lost_tests
-from ci_autotest.record.marks import MarkBearers, expected_failure_of, skip_reason_of
+from ci_autotest.record.skips import MarkBearers, expected_failure_of, skip_reason_of
 from ci_autotest.run.messages import ReplacedTest, TestInfo
 from ci_autotest.values.entry_points import SOURCE, module_in
 from ci_autotest.values.finding import Location

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 import torch
 
-from ci_autotest.call_capture import tensor_spool
+from ci_autotest.call_capture import journal
 from ci_autotest.call_capture.arguments import stored_bytes
+from ci_autotest.call_capture.journal import TensorSpool
 from ci_autotest.call_capture.layouts import elements_shape, layout_of
 from ci_autotest.call_capture.session import capture
 from ci_autotest.call_capture.stored_data import array_at
-from ci_autotest.call_capture.tensor_spool import TensorSpool
 from ci_autotest.errors import OutputError
 from ci_autotest.program.ir import TensorSpec
 from ci_autotest.program.npz import numpy_dtype, read_npz
@@ -138,7 +138,7 @@ def test_capture__data__rows_and_lists_have_keys_of_their_own(tmp_path):
 
 
 def test_capture__data__what_is_too_large_is_drawn_and_told(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(tensor_spool, "TENSOR_BYTES", 40)
+    monkeypatch.setattr(journal, "TENSOR_BYTES", 40)
     _, text, data = captured(tmp_path, lambda: torch.linspace(0, 1, 24).mul(torch.tensor(2.0)))
     assert [*data] == ["mul.0.y"]
     assert (
@@ -154,7 +154,7 @@ def mul():
 
 
 def test_capture__data__calls_that_are_refused_take_no_room(tmp_path, monkeypatch):
-    monkeypatch.setattr(tensor_spool, "ALL_BYTES", 64)
+    monkeypatch.setattr(journal, "ALL_BYTES", 64)
 
     def program():
         for _ in range(9):

@@ -23,7 +23,7 @@ import torch
 from ci_autotest.alignment.blame.float64_runs import Float64Runs
 from ci_autotest.alignment.differences import is_of_hook
 from ci_autotest.alignment.elements import difference
-from ci_autotest.alignment.localize.examination import (
+from ci_autotest.alignment.examination import (
     TRIED_AT_MOST,
     Culprit,
     ExaminedProgram,

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from ci_autotest.errors import AuthorError
-from ci_autotest.record.marks import MarkBearers, expected_failure_of, skip_reason_of
+from ci_autotest.record.skips import MarkBearers, expected_failure_of, skip_reason_of
 
 
 def marked(*marks: object) -> MarkBearers:
