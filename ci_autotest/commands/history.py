@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from ci_autotest.commands.output_writer import read_report
 from ci_autotest.errors import UsageError
 from ci_autotest.findings.database import FOLDER, Database
-from ci_autotest.page.history import render_history, run_name
+from ci_autotest.page.document import render_history, run_name
 from ci_autotest.report.atomic import write_text
 from ci_autotest.report.trend import trends
 from ci_autotest.values.past_run import past_run

@@ -70,7 +70,7 @@ class OpInfoEntry(Protocol):
     Attributes:
         name: ``torch.add``; with its variant, if it has one, ``torch.div[floor_rounding]``.
         full_name: PyTorch's own name of it, ``div.floor_rounding``.
-        family: One of ``families.FAMILIES``; empty if the database has none.
+        family: One of ``names.FAMILIES``; empty if the database has none.
         info: The database's own entry.
         tests: PyTorch's own test of each variant.
     """

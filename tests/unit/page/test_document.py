@@ -1,4 +1,4 @@
-"""The page without a browser: it is one file, shows hostile reports as text, and keeps its size."""
+"""The pages without a browser: each is one file, shows hostile reports as text, and keeps its size."""
 
 from __future__ import annotations
 
@@ -9,12 +9,14 @@ import msgspec
 import pytest
 
 from ci_autotest.commands.output_writer import rendered, without_report
-from ci_autotest.page.document import render_page
+from ci_autotest.page.document import render_history, render_page
 from ci_autotest.report.finding_text import Setting
 from ci_autotest.report.merge import merge
 from ci_autotest.values.finding import Location
+from ci_autotest.values.past_run import past_run
 from ci_autotest.values.speed import Ratio, SpeedResult
 from tests import page_samples, report_samples
+from tests import report_samples as samples
 from tests.page_samples import Reader
 from tests.report_samples import HOSTILE
 
@@ -173,3 +175,32 @@ def test_render_page__verdict_with_special_characters__is_shown_as_it_stands():
     note = r"see <https://x> & `a|b` in C:\tmp\new"
     page = render_page(without_report(note), Setting())
     assert r"<title>✗ see &lt;https://x&gt; &amp; `a|b` in C:\tmp\new</title>" in page
+
+
+def _runs(name="folder"):
+    found = samples.finding(greatest_absolute_difference=0.5)
+    return [
+        past_run(samples.run(), time_s=1.7e9), past_run(samples.misaligned(findings=(found,)), time_s=1.8e9),
+        msgspec.structs.replace(past_run(samples.run()), name=name),
+    ]  # fmt: skip
+
+
+def test_render_history__three_runs__has_a_plot_for_each_trend():
+    text = render_history(_runs())
+
+    assert len(re.findall(r'<figure class="trend">', text)) == 5
+    assert "<h1>3 runs</h1>" in text
+    assert "2023-11-14 22:13" in text
+    assert Reader(text).addresses == set()
+
+
+def test_render_history__hostile_name__stays_text():
+    harmless, hostile = Reader(render_history(_runs())), Reader(render_history(_runs(samples.HOSTILE["html"])))
+
+    assert (hostile.tags, hostile.attributes) == (harmless.tags, harmless.attributes)
+
+
+def test_render_history__times_beyond_any_date__are_left_out():
+    text = render_history([past_run(samples.run(), time_s=1e12)])
+
+    assert "<h1>1 run</h1>" in text
