@@ -28,9 +28,6 @@ _RESIZED_BY_SAMPLES: Final = (
 #: Recurrent layers whose weights have so many parts.
 _GATES: Final = {"gru": 3, "rnn_tanh": 1, "rnn_relu": 1}
 _OPTIONS: Final = ([1, 1], [0, 0], [1, 1], False, [0, 0], 1)
-# Samples of what a tensor can be stored as: quantized, sparse, and in oneDNN's layout.
-
-
 _QUANT: Final = (0.05, 3, 0, 255)
 
 
@@ -204,6 +201,9 @@ _LAYERS: Final[Samples] = {
     "_dyn_quant_matmul_4bit": (lambda: (t(3, 64), torch.ops.aten._dyn_quant_pack_4bit_weight(
         i(256, 32, 32).to(torch.uint8), p(32, 1), None, 64, 64, 32), 64, 64, 32),),
 }  # fmt: skip
+
+
+# Samples of what a tensor can be stored as: quantized, sparse, and in oneDNN's layout.
 
 
 def _observer() -> Arguments:

@@ -50,8 +50,8 @@ _YAML_WORDS: Final = frozenset({"null", "true", "false", "yes", "no", "on", "off
 #: Characters of a line of code that a comment shows without scrolling.
 WIDTH: Final = 96
 #: Longest text that is tokenized; a longer one stays as it is.
-_MOST: Final = 100_000
-_OPEN, _CLOSE = frozenset("([{"), frozenset(")]}")
+_TOKENIZED_CHARS: Final = 100_000
+_OPEN_BRACKETS, _CLOSE_BRACKETS = frozenset("([{"), frozenset(")]}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -372,7 +372,7 @@ def _scalar(name: str) -> str:
 def fitted(code: str, width: int = WIDTH) -> str:
     """Return ``code`` with long lines broken after commas inside brackets; text that is not Python stays as it is."""
     lines = code.split("\n")
-    if len(code) > _MOST or all(len(line) <= width for line in lines):
+    if len(code) > _TOKENIZED_CHARS or all(len(line) <= width for line in lines):
         return code
     try:
         commas = _commas(code)
@@ -391,7 +391,7 @@ def _commas(code: str) -> dict[int, list[int]]:
     depth = 0
     for item in tokenize.generate_tokens(io.StringIO(code).readline):
         if item.type == token.OP:
-            depth += (item.string in _OPEN) - (item.string in _CLOSE)
+            depth += (item.string in _OPEN_BRACKETS) - (item.string in _CLOSE_BRACKETS)
             if item.string == "," and depth > 0:
                 found.setdefault(item.end[0], []).append(item.end[1])
     return found
