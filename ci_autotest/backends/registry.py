@@ -25,7 +25,6 @@ from ci_autotest.backends.operators.user_operators import find, is_module_class,
 from ci_autotest.backends.ranks.worker_side import WorkerSide
 from ci_autotest.backends.remote.backend import RemoteBackend
 from ci_autotest.backends.remote.interpreter import Interpreter
-from ci_autotest.backends.remote.sandbox import sandboxed
 from ci_autotest.backends.substitute import SubstituteBackend, load_function
 from ci_autotest.backends.torch_compile import CompileBackend
 from ci_autotest.backends.torch_eager import TorchBackend
@@ -46,6 +45,7 @@ from ci_autotest.kinds import (
 )
 from ci_autotest.program.targets import is_own
 from ci_autotest.values.rank_servers import RANK_SERVERS
+from ci_autotest.values.sandbox import sandboxed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence

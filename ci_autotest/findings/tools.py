@@ -98,6 +98,10 @@ class Tools:
         hello = self.hello if seed is None else msgspec.structs.replace(self.hello, seed=seed)
         return SingleWorker(self.start, hello, self.allowance.deadline)
 
+    def is_sandboxed(self, candidate: str) -> bool:
+        """Whether a candidate runs in a sandbox, and so in no script that is run outside of it."""
+        return any(row.is_sandboxed for row in self.hello.candidates if row.name == candidate)
+
     def with_module_folders(self, recording: Recording) -> Recording:
         """Return a recording whose note says where the modules and the large tensors of its program lie."""
         return located(recording, self.folders, self.case_timeout_s, self.shown)

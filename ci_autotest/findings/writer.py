@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from ci_autotest.findings.tools import Inspection, Tools
     from ci_autotest.program.recording import Recording
 
+#: Stands for the status of a script that was not run, because its candidate runs in a sandbox only.
+_OUTSIDE: Final = -1000
 _OUR_FAULT: Final = (
     "run alone it ended with status 0, but the saved program fails again in a fresh process. What the kernel remembers "
     "or finds in memory may differ there, or the fault is in the script that ci-autotest wrote; use ci-autotest replay"
@@ -85,6 +87,8 @@ def verify(diagnosis: Diagnosis, inspection: Inspection) -> Diagnosis:
 
 
 def _script_status(diagnosis: Diagnosis, tools: Tools) -> int | None:
+    if tools.is_sandboxed(diagnosis.suspect.candidate):
+        return _OUTSIDE
     script = tools.output / FINDINGS / identity_id(diagnosis) / "repro.py"
     return script_status(tools, script, needs_package=_needs_package(diagnosis.recording, tools))
 
@@ -116,6 +120,8 @@ def _with_shown_checked(diagnosis: Diagnosis, tools: Tools) -> Diagnosis:
 
 def _pasted_status(text: str, diagnosis: Diagnosis, tools: Tools) -> int | None:
     """Run a text as if it was pasted where the run was started: 1 if an assertion fails, 0 if none does, else 2."""
+    if tools.is_sandboxed(diagnosis.suspect.candidate):
+        return None
     host = diagnosis.recording.note.host if diagnosis.recording is not None else None
     script = pasted_script(text, str(host["python"]) if host is not None else "")
     with TemporaryDirectory() as folder:
@@ -207,6 +213,8 @@ def script_status(tools: Tools, script: Path, *folders: str, needs_package: bool
 
 def unverified(status: int | None) -> str:
     """Return why a repro is not verified, given its exit status."""
+    if status == _OUTSIDE:
+        return "it would run the candidate outside of its sandbox"
     return "it did not finish in the time left" if status is None else f"run alone it ended with status {status}"
 
 

@@ -108,6 +108,11 @@ class Candidate(Section, frozen=True, kw_only=True, tag_field="backend"):
         return False
 
     @property
+    def is_sandboxed(self) -> bool:
+        """Whether the user's functions run in a sandbox, and so never in a script of ours."""
+        return False
+
+    @property
     def rank_count(self) -> int:
         """Number of its ranks; 1 if it is no group."""
         return 1

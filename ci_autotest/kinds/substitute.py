@@ -61,6 +61,11 @@ class SubstituteCandidate(DeviceCandidate, frozen=True, kw_only=True, tag="subst
         return self.isolated or bool(self.sandbox) or bool(self.env)
 
     @property
+    def is_sandboxed(self) -> bool:
+        """Whether the functions run in a sandbox."""
+        return bool(self.sandbox)
+
+    @property
     def has_guard(self) -> bool:
         """Whether cases in which code outside of torch runs are guarded."""
         return self.guard is not False

@@ -34,7 +34,7 @@ def definitions(module: str, names: Sequence[str]) -> str:
     return "\n\n\n".join(["\n".join(sorted(collected.imports)), *collected.texts.values()]).strip("\n")
 
 
-class Library:
+class FunctionLibrary:
     """The functions of some modules, of which the parts of a script take those that they use, each once.
 
     A name that a module only declares, or imports of another package, is bound by the script.

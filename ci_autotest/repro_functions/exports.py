@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
-class ExportedBody(torch.nn.Module):
+class BodyToExport(torch.nn.Module):
     """The body as a module of tensors; an exported program returns tensors only, so other outputs stay torch's."""
 
     def __init__(self, function: Callable[..., Any], given: dict[str, Any]) -> None:
@@ -42,7 +42,7 @@ def through_onnx(function: Callable[..., Any], inputs: Callable[[], dict[str, An
     import onnxruntime
 
     outputs = list(function(*inputs().values()))
-    body, tensors = ExportedBody(function, inputs()), tensors_in(inputs())
+    body, tensors = BodyToExport(function, inputs()), tensors_in(inputs())
     file: Any = io.BytesIO()
     arrays = {name: value.clone(memory_format=torch.contiguous_format).numpy() for name, value in tensors.items()}
     mode = torch.onnx.TrainingMode.PRESERVE if body.training else torch.onnx.TrainingMode.EVAL
@@ -71,7 +71,7 @@ def through_export(
         form: Also whether the program is exported for all sizes: "dynamic", or "static".
     """
     outputs = list(function(*inputs().values()))
-    body, tensors = ExportedBody(function, inputs()), tuple(tensors_in(inputs()).values())
+    body, tensors = BodyToExport(function, inputs()), tuple(tensors_in(inputs()).values())
     before = [tensor.clone() for tensor in tensors]
     with torch.no_grad():
         if form == "module":

@@ -9,7 +9,7 @@ import pytest
 import torch as real
 
 from ci_autotest import random_tensor, torch
-from ci_autotest.program.function_source import Library
+from ci_autotest.program.function_source import FunctionLibrary
 from ci_autotest.program.repro.script import of_library
 from tests.candidates import needs
 from tests.engine import tried
@@ -163,7 +163,7 @@ def test_repro__a_leaf_in_a_layout_of_its_own__keeps_it():
     script = f"""
 import numpy as np
 import paddle
-{Library(of_library("frameworks.paddle_views")).used_by("tensor")[0]}
+{FunctionLibrary(of_library("frameworks.paddle_views")).used_by("tensor")[0]}
 view = np.lib.stride_tricks.as_strided(np.arange(12, dtype="float32")[1:], (2, 3), (4, 8))
 leaf = tensor(view, "float32", requires_grad=True)
 print(leaf.numpy().tolist() == view.tolist(), list(leaf.strides), leaf.is_leaf, leaf.stop_gradient)

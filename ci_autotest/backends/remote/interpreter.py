@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 
-from ci_autotest.backends.remote.sandbox import KEPT_VARIABLES
 from ci_autotest.environments import RECIPES, package_of
 from ci_autotest.errors import UnavailableError
 from ci_autotest.values.kernel_scope import EVERYTHING
 from ci_autotest.values.process_end import exit_text
+from ci_autotest.values.sandbox import KEPT_VARIABLES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

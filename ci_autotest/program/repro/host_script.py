@@ -87,7 +87,7 @@ _FORWARD: Final = frozenset({"value", "shape", "dtype", "metadata", "nondetermin
 _STATUS_OF_RAISING: Final = {"leniency": 0, "error": 1, "crash": 1, "timeout": 1, "shape": 1, "rank": 1}
 
 
-class _Needs(NamedTuple):
+class _HostNeeds(NamedTuple):
     """The parts of a framework's repro that its finding needs, besides the values of the outputs.
 
     Attributes:
@@ -117,7 +117,7 @@ class _Needs(NamedTuple):
     entry: str
 
 
-def _needs_of(recording: Recording, facts: ScriptFacts, host: Mapping[str, Any]) -> _Needs:
+def _needs_of(recording: Recording, facts: ScriptFacts, host: Mapping[str, Any]) -> _HostNeeds:
     """Return the parts that a repro needs for its finding; ``host`` is the candidate's part of the note."""
     kind, module, ranks = facts.kind, host["module"], ranks_of(host)
     is_graph = kind == "graph" or host.get("graph") is True
@@ -129,7 +129,7 @@ def _needs_of(recording: Recording, facts: ScriptFacts, host: Mapping[str, Any])
     refused = refused_outputs(host["program"])
     entries = {"crash": "watched", "timeout": "watched", "nondeterminism": "repeated"}
     entry = "graphed" if kind == "graph" and has_graph else entries.get(kind, "main")
-    return _Needs(
+    return _HostNeeds(
         kind=kind,
         graph=has_graph,
         backward=any(recording.program.cotangents) and not is_forward,
@@ -189,7 +189,7 @@ def host_repro_text(recording: Recording, facts: ScriptFacts) -> str:
     return text.replace("def inputs(", f"{place}def inputs(", 1)
 
 
-def _modules_of(needs: _Needs, facts: ScriptFacts, module: str) -> list[str]:
+def _modules_of(needs: _HostNeeds, facts: ScriptFacts, module: str) -> list[str]:
     """Return the modules whose functions the script may take; of two that have a name, the first counts."""
     return of_library(
         *(["exact_arrays"] if facts.strictness != "tolerance" else ()),
@@ -232,7 +232,7 @@ def _constants(module: str, *, is_group: bool) -> list[str]:
     return [*([] if module in _OWN_FUNCTIONS else [f"framework = {module}"]), *(of_group if is_group else ())]
 
 
-def _values(recording: Recording, facts: ScriptFacts, host: Mapping[str, Any], needs: _Needs) -> str:
+def _values(recording: Recording, facts: ScriptFacts, host: Mapping[str, Any], needs: _HostNeeds) -> str:
     """Return the results of the reference, and the tolerance."""
     program, named = host["program"], names(host["program"])
     cotangents = recording.program.cotangent_specs if needs.backward else {}
@@ -263,7 +263,7 @@ def _values(recording: Recording, facts: ScriptFacts, host: Mapping[str, Any], n
     return "\n".join(lines)
 
 
-def _expected(recording: Recording, host: Mapping[str, Any], needs: _Needs) -> dict[str, str]:
+def _expected(recording: Recording, host: Mapping[str, Any], needs: _HostNeeds) -> dict[str, str]:
     """Return the expressions of what the reference gave, by name."""
     program, named = host["program"], names(host["program"])
     shown = [named[ref.index] for ref in output_refs(program)]
@@ -396,7 +396,7 @@ def _bindings(recording: Recording, program: Program) -> list[str]:
     return found
 
 
-def _run_text(needs: _Needs, program: Program) -> str:
+def _run_text(needs: _HostNeeds, program: Program) -> str:
     """Return the function that runs the candidate."""
     takes = [name for name, _ in inputs(program)]
     given = list(dict.fromkeys([*takes, *leaves(program)]))
@@ -428,7 +428,7 @@ def _run_text(needs: _Needs, program: Program) -> str:
     )
 
 
-def _end(needs: _Needs) -> str:
+def _end(needs: _HostNeeds) -> str:
     """Return the lines that run the script."""
     if needs.kind == "graph" and not needs.graph:
         return f"{_NO_GRAPH}\n\n\n{last_lines('main()', may_be_2=True)}"

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from ci_autotest.program.check import FRAMEWORKS, check_host_program
 from ci_autotest.program.codegen import body_lines, literal, names, setup_lines
 from ci_autotest.program.edit import until
-from ci_autotest.program.function_source import Library
+from ci_autotest.program.function_source import FunctionLibrary
 from ci_autotest.program.ir import (
     PLACEHOLDER,
     Mapping_,
@@ -142,7 +142,7 @@ def _words(module: str) -> _Words:
 
 def _reader(file: str) -> list[str]:
     # A pasted program has no `__file__`.
-    (reader,) = Library(of_library("arrays")).used_by("stored")
+    (reader,) = FunctionLibrary(of_library("arrays")).used_by("stored")
     return [*reader.replace('Path(__file__).with_name("tensors.safetensors")', f"Path({file!r})").splitlines(), "", ""]
 
 

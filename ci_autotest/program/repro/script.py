@@ -6,7 +6,7 @@ import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from ci_autotest.program.function_source import Library
+from ci_autotest.program.function_source import FunctionLibrary
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -44,7 +44,7 @@ class Script:
             head: Returns the text above the program, of the statements that import what the library needs, and of the
                 definitions that the first lines use.
         """
-        library = Library(self.modules)
+        library = FunctionLibrary(self.modules)
         first = library.used_by(self.first)
         below = [
             *self.sides,

@@ -88,7 +88,7 @@ _LEAVE_AT_ONCE: Final = """sys.stdout.flush()
 os._exit(status)  # an accelerator's threads may abort a process that exits normally"""
 
 
-class _Needs(NamedTuple):
+class _TorchNeeds(NamedTuple):
     """The parts of a repro that its finding needs, besides the values of the outputs.
 
     Attributes:
@@ -128,7 +128,7 @@ class _Needs(NamedTuple):
     names_refusals: bool
 
 
-def _needs_of(recording: Recording, facts: ScriptFacts) -> _Needs:
+def _needs_of(recording: Recording, facts: ScriptFacts) -> _TorchNeeds:
     """Return the parts that a repro needs for its finding."""
     kind, program, note = facts.kind, recording.program, recording.note
     is_forward = kind in _FORWARD and not facts.has_backward
@@ -139,7 +139,7 @@ def _needs_of(recording: Recording, facts: ScriptFacts) -> _Needs:
     has_processes = isinstance(note.side, TrainingNote) or starts_ranks(note)
     # Ranks in processes are watched already.
     is_watched = kind in LOST and not has_processes
-    return _Needs(
+    return _TorchNeeds(
         backward=any(program.cotangents) and not is_forward and not is_exported(note) and is_trained(note),
         # The search for a compiler's layer compares flags too.
         flags=kind == "metadata" or has_after or is_compiled,
@@ -193,7 +193,7 @@ def repro_text(recording: Recording, facts: ScriptFacts) -> str:
     return text.replace("def inputs(", f"{place}def inputs(", 1)
 
 
-def _modules_of(needs: _Needs, facts: ScriptFacts) -> list[str]:
+def _modules_of(needs: _TorchNeeds, facts: ScriptFacts) -> list[str]:
     """Return the modules whose functions the script may take; of two that have a name, the first counts."""
     simulated = ["mesh_processes" if needs.processes else "simulated_mesh", "mesh"]
     found = [
@@ -207,7 +207,7 @@ def _modules_of(needs: _Needs, facts: ScriptFacts) -> list[str]:
     return [*of_library(*found), "ci_autotest.backends.result_bands"]
 
 
-def _head(recording: Recording, facts: ScriptFacts, needs: _Needs, imports: set[str]) -> str:
+def _head(recording: Recording, facts: ScriptFacts, needs: _TorchNeeds, imports: set[str]) -> str:
     """Return what stands above the program; ``imports`` are the statements that the library needs."""
     has_folder = bool(_modules(recording)) or bool(import_lines(recording))
     own = {"import os", "import sys"} | standard(imports)
@@ -223,7 +223,7 @@ def _head(recording: Recording, facts: ScriptFacts, needs: _Needs, imports: set[
     }
 
 
-def _values(recording: Recording, facts: ScriptFacts, literals: Mapping[str, str], needs: _Needs) -> str:
+def _values(recording: Recording, facts: ScriptFacts, literals: Mapping[str, str], needs: _TorchNeeds) -> str:
     """Return what the reference gave, what goes into the backward pass, the tolerance, and the ranks."""
     program, strict = recording.program, facts.strictness != "tolerance"
     cotangents = {i: literals[cotangent_key(i)] for i in program.cotangent_specs} if needs.backward else {}
@@ -249,7 +249,7 @@ def _values(recording: Recording, facts: ScriptFacts, literals: Mapping[str, str
     return "\n".join(lines)
 
 
-def _expected(recording: Recording, literals: Mapping[str, str], needs: _Needs) -> dict[str, str]:
+def _expected(recording: Recording, literals: Mapping[str, str], needs: _TorchNeeds) -> dict[str, str]:
     """Return the expressions of what the reference gave, by name."""
     program, named = recording.program, names(recording.program)
     refs, left_out = output_refs(program), {*needs.refused, *expected_outputs(program)}
@@ -278,7 +278,7 @@ def _expected_by_test(recording: Recording, literals: Mapping[str, str]) -> dict
     }
 
 
-def _run_text(recording: Recording, needs: _Needs, given: list[str]) -> str:
+def _run_text(recording: Recording, needs: _TorchNeeds, given: list[str]) -> str:
     """Return the function that runs one side.
 
     Args:
@@ -311,14 +311,14 @@ def _run_text(recording: Recording, needs: _Needs, given: list[str]) -> str:
     return "\n".join([*head, *(f"    {line}" for line in lines), "    return found"])
 
 
-def _compared_outputs(program: Program, needs: _Needs) -> dict[int, str]:
+def _compared_outputs(program: Program, needs: _TorchNeeds) -> dict[int, str]:
     """Return the names of the outputs that are compared, by position: under a compiler no indices of extremes."""
     named = names(program)
     kept = {i: ref.index for i, ref in enumerate(output_refs(program))}
     return {i: named[at] for i, at in kept.items() if not (needs.layers and _holds_indices(program, at))}
 
 
-def _plain_lines(needs: _Needs) -> list[str]:
+def _plain_lines(needs: _TorchNeeds) -> list[str]:
     """Return the lines that make outputs comparable that are no tensors."""
     raises = "f'raises {{outputs[{0}]}}'" if needs.names_refusals else "'raises'"
     arrays = 'outputs = [torch.tensor(o) if type(o).__name__ == "ndarray" else o for o in outputs]'
@@ -329,7 +329,7 @@ def _plain_lines(needs: _Needs) -> list[str]:
     ]
 
 
-def _other_lines(recording: Recording, needs: _Needs, shown: Mapping[int, str]) -> list[str]:
+def _other_lines(recording: Recording, needs: _TorchNeeds, shown: Mapping[int, str]) -> list[str]:
     """Return the lines that add what else is compared, by name."""
     lines = []
     if needs.flags:
@@ -352,7 +352,7 @@ def _other_lines(recording: Recording, needs: _Needs, shown: Mapping[int, str]) 
     return lines
 
 
-def _end(needs: _Needs) -> str:
+def _end(needs: _TorchNeeds) -> str:
     """Return the lines that run the script."""
     device = "DEVICE.type" if needs.devices else repr("cpu")
     return last_lines(
@@ -398,7 +398,7 @@ def _without_clashes(recording: Recording) -> Recording:
     return replace(recording, program=replace(recording.program, setup=parts[0], body=parts[1]))
 
 
-def _bindings(program: Program, literals: Mapping[str, str], needs: _Needs) -> list[str]:
+def _bindings(program: Program, literals: Mapping[str, str], needs: _TorchNeeds) -> list[str]:
     found, named = [], names(program)
     for index, step in enumerate(program.steps):
         spec = step.spec

@@ -59,7 +59,7 @@ def differentiated(function: Callable[..., Any], given: dict[str, Any], weights:
 def as_graph(**given: Any) -> Any:
     """Run the candidate as one graph."""
 
-    class Whole(framework.nn.Graph):  # type: ignore[misc]
+    class GraphOfBody(framework.nn.Graph):  # type: ignore[misc]
         def __init__(self) -> None:
             super().__init__()
             for name in TAKES:
@@ -70,7 +70,7 @@ def as_graph(**given: Any) -> Any:
             left = iter(tensors)
             return list(candidate(**{n: getattr(self, f"part_{n}", None) or next(left) for n in TAKES}))
 
-    return Whole()(*[given[name] for name in TAKES if isinstance(given[name], framework.Tensor)])
+    return GraphOfBody()(*[given[name] for name in TAKES if isinstance(given[name], framework.Tensor)])
 
 
 def graphed() -> int:

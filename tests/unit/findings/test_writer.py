@@ -116,7 +116,7 @@ def test_written__repro_run_alone__message_and_page_say_what_it_came_to(
     status: int | None, repros_s: float, said: str, tmp_path: Path
 ):
     fork_client: Any = Ended(status)
-    tools = Tools(None, fork_client, None, tmp_path, (), 0, {}, allowance=Allowance(repros_s=repros_s))  # type: ignore[arg-type]
+    tools = Tools(None, fork_client, HELLO, tmp_path, (), 0, {}, allowance=Allowance(repros_s=repros_s))  # type: ignore[arg-type]
     finding = written(confirmed(), tools)
     page = (tmp_path / "findings" / finding.id / "README.md").read_text("utf-8")
     assert finding.repro_verified is not bool(said)

@@ -139,7 +139,7 @@ def test_host_repro_text__value_with_the_name_of_what_the_script_calls__has_anot
 @pytest.mark.parametrize(("kind", "entry"), [("graph", "graphed()"), ("value", "main(EXPECTED)")])
 def test_host_repro_text__graph_mode__runs_the_candidate_as_one_graph(kind: str, entry: str):
     text = host_repro_text(recorded("oneflow.exp", "oneflow", graph=True), replace(TOLD, kind=kind))
-    assert "class Whole(framework.nn.Graph):" in text
+    assert "class GraphOfBody(framework.nn.Graph):" in text
     assert f"    status = {entry}\n" in text
     assert "gradient of" not in text
     ast.parse(text)

@@ -116,4 +116,4 @@ def test_starts_ranks__note_of_a_program__only_if_it_says_so(note: dict[str, obj
     made = note_of(note)
     assert starts_ranks(made) is starts
     lines = mesh_lines(Recording(SHARED.program, {}, made), starts_processes=starts)
-    assert any("LocalTensorMode" in line for line in lines) is (note["backend"] == "dtensor" and not starts)
+    assert any("simulated(MESH)" in line for line in lines) is (note["backend"] == "dtensor" and not starts)

@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 
 from ci_autotest.errors import ProgramError
-from ci_autotest.program.function_source import Library
+from ci_autotest.program.function_source import FunctionLibrary
 from ci_autotest.program.repro.script import of_library
 
 FOLDER = Path(__file__).parents[3] / "ci_autotest" / "repro_functions"
 
 
 def test_used_by__a_call__brings_what_it_uses_once_and_nothing_else():
-    library = Library(of_library("sides", "tensors"))
+    library = FunctionLibrary(of_library("sides", "tensors"))
     texts = library.used_by("status = main()")
     heads = [text.partition("(")[0] for text in texts]
     assert heads == ["def main", "def apart", "def assert_alike"]
@@ -25,18 +25,18 @@ def test_used_by__a_call__brings_what_it_uses_once_and_nothing_else():
 
 
 def test_used_by__two_modules_with_one_name__takes_the_first():
-    texts = Library(of_library("exact_tensors", "tensors")).used_by("apart(1, 2)")
+    texts = FunctionLibrary(of_library("exact_tensors", "tensors")).used_by("apart(1, 2)")
     assert sum(text.startswith("def assert_alike") for text in texts) == 1
     assert any("signs of zeros" in text for text in texts)
 
 
 def test_used_by__a_local_variable_named_as_a_function__brings_nothing():
-    assert Library(of_library("tensors")).used_by("def run():\n    plain = 1\n    return plain") == []
+    assert FunctionLibrary(of_library("tensors")).used_by("def run():\n    plain = 1\n    return plain") == []
 
 
 def test_library__module_that_is_missing__is_one_sentence():
     with pytest.raises(ProgramError, match=r"the text of ci_autotest\.repro_functions\.nothing cannot be read"):
-        Library(of_library("nothing")).used_by("main()")
+        FunctionLibrary(of_library("nothing")).used_by("main()")
 
 
 @pytest.mark.parametrize("path", sorted(FOLDER.rglob("*.py")), ids=lambda path: str(path.relative_to(FOLDER)))

@@ -1,8 +1,8 @@
 """A host's sandbox: a process that sees Python, this package, and the folders that its row names; nothing else.
 
-Bubblewrap makes it: namespaces of its own for files, processes, users and the network. What runs in it can read no file
-of the tests, write nothing that outlives it, reach no network, and see no other process. Where the system allows no such
-namespaces there is no sandbox, and the candidate is unavailable.
+Bubblewrap makes it: namespaces of its own for files, processes, users and the network. What runs in it can read no
+file of the tests, write nothing that outlives it, reach no network, and see no other process. Where the system allows
+no such namespaces there is no sandbox, and the candidate is unavailable.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final
 from ci_autotest.errors import UnavailableError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
 #: What a host may learn from its environment; the rest could name files, tokens and addresses.
 KEPT_VARIABLES: Final = ("LANG", "LC_ALL", "LD_LIBRARY_PATH", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "PATH", "TZ")
@@ -28,16 +28,15 @@ _SYSTEM: Final = (
     "/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/etc/alternatives", "/etc/ld.so.cache", "/etc/ld.so.conf",
     "/etc/ld.so.conf.d",
 )  # fmt: skip
-_PACKAGE: Final = Path(__file__).resolve().parents[2]
+_PACKAGE: Final = Path(__file__).resolve().parents[1]
 _TRIED_S: Final = 20
 
 
-def sandboxed(folders: Sequence[str], hidden: Iterable[str] = ()) -> list[str]:
+def sandboxed(folders: Sequence[str]) -> list[str]:
     """Return the beginning of a command that runs in a sandbox.
 
     Args:
         folders: Folders that it sees besides Python and this package; it cannot write to them.
-        hidden: Files in these folders that it sees as empty.
 
     Raises:
         UnavailableError: Bubblewrap is not installed, or the system allows no namespaces.
@@ -45,8 +44,6 @@ def sandboxed(folders: Sequence[str], hidden: Iterable[str] = ()) -> list[str]:
     words = [_bubblewrap(), "--unshare-all", "--die-with-parent", "--new-session", "--cap-drop", "ALL", "--clearenv"]
     for place in [*_SYSTEM, *_pythons(), str(_PACKAGE), *folders]:
         words += ["--ro-bind-try", place, place]
-    for place in hidden:
-        words += ["--ro-bind", "/dev/null", place]
     home = "/tmp"  # noqa: S108 - the sandbox's own
     # The folders that it sees may lie below that one, so it comes first.
     places = ["--proc", "/proc", "--dev", "/dev", "--tmpfs", home]

@@ -1,0 +1,167 @@
+"""``ci-autotest verify``: two files become a run whose candidate is in a sandbox, and its result one verdict."""
+
+from __future__ import annotations
+
+import io
+import os
+import platform
+import secrets
+import tempfile
+import time
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from ci_autotest.commands.progress import Progress
+from ci_autotest.commands.request_parsing import request_of
+from ci_autotest.commands.run import run
+from ci_autotest.errors import UsageError
+from ci_autotest.values.sandbox import sandboxed
+from ci_autotest.verify.subject import Pair, common_name, copied, inspected, place_of, write_project
+from ci_autotest.verify.verdict import STATUSES, Authenticity, judged, public, rejected, signed, undecided
+from ci_autotest.version import VERSION
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import TextIO
+
+    from ci_autotest.verify.subject import Description, SubjectPlace
+    from ci_autotest.verify.verdict import VerifyVerdict
+
+#: The variable that holds the key of the signature.
+KEY: Final = "CI_AUTOTEST_VERIFY_KEY"
+#: Cases of a verification.
+_CASES: Final = 24
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verification:
+    """What is asked for on the command line.
+
+    Attributes:
+        reference: ``FILE``, ``FILE:NAME`` or ``MODULE:NAME``.
+        candidate: Likewise.
+        is_json: Whether the verdict is printed as JSON.
+        seed: Seed of the cases, to repeat a verification; ``None`` for one that nobody knows.
+        budget: Time for the cases.
+        is_forward_only: Whether gradients are not compared.
+        is_public: Whether nothing of the hidden cases is shown.
+        allow: Operators of torch that the candidate may call though the reference calls them.
+        asks_authenticity: Whether it counts who did the work.
+        include: More folders that the candidate sees.
+    """
+
+    reference: str
+    candidate: str
+    is_json: bool = False
+    seed: int | None = None
+    budget: str = "60s"
+    is_forward_only: bool = False
+    is_public: bool = False
+    allow: tuple[str, ...] = ()
+    asks_authenticity: bool = True
+    include: tuple[Path, ...] = ()
+
+
+def verify(asked: Verification, environ: Mapping[str, str], stream: TextIO) -> int:
+    """Print the verdict; return 0 if it is accepted, 1 if rejected, 3 if undecided.
+
+    Raises:
+        UsageError: The command line names no files, or it is not clear what is meant.
+        UnavailableError: This system has no sandbox.
+    """
+    begun = time.monotonic()
+    reference, candidate = place_of(asked.reference, "REFERENCE"), place_of(asked.candidate, "CANDIDATE")
+    if reference == candidate:
+        message = "REFERENCE and CANDIDATE are the same."
+        raise UsageError(message)
+    sandboxed([])  # Where there is none, that is said before anything is run.
+    found = _verdict(asked, reference, candidate, environ)
+    found = msgspec.structs.replace(found, versions=_versions(), duration_s=round(time.monotonic() - begun, 3))
+    found = signed(public(found) if asked.is_public else found, environ.get(KEY, ""))
+    stream.write(_text(found) if not asked.is_json else msgspec.json.encode(found).decode() + "\n")
+    return STATUSES[found.verdict]
+
+
+def _verdict(
+    asked: Verification, reference: SubjectPlace, candidate: SubjectPlace, environ: Mapping[str, str]
+) -> VerifyVerdict:
+    facts: dict[str, Any] = {"sandbox": "bubblewrap"}
+    about = inspected(reference, [])
+    if about.error:
+        return undecided(f"the reference cannot be used: {about.error}", **facts)
+    with tempfile.TemporaryDirectory(prefix="ci-autotest-verify-") as folder:
+        root = Path(folder).resolve()
+        own = copied(candidate, root)
+        before = [*sandboxed([str(own.file.parent), *map(str, asked.include)]), "--"]
+        seen = inspected(own, before, about.init, about.inputs)
+        if not seen.error and not (about.chosen and seen.chosen):
+            name = common_name(about, seen)
+            reference, own = reference._replace(name=reference.name or name), own._replace(name=own.name or name)
+            about = inspected(reference, [])
+            seen = inspected(own, before, about.init, about.inputs)
+        if about.error:
+            return undecided(f"the reference cannot be used: {about.error}", **facts)
+        if seen.error:
+            return rejected(f"the candidate cannot be used: {seen.error}", **facts)
+        pair = Pair(
+            reference._replace(name=about.chosen), own._replace(name=seen.chosen), about, seen.kind,
+            has_parameters=_same_parameters(about, seen),
+        )  # fmt: skip
+        write_project(root, pair, cases=_CASES, is_forward_only=asked.is_forward_only, visible=list(asked.include))
+        # Nobody knows it before the candidate's file is read, and its process never does.
+        seed = secrets.randbits(62) if asked.seed is None else asked.seed
+        facts |= {"hidden": asked.seed is None, "seed": str(seed)}
+        request = request_of((), {"seed": str(seed), "budget": asked.budget}, root, needs_candidate=True)
+        # The reference is imported from where it is, and may import what lies beside it.
+        paths = [str(reference.file.parent), *filter(None, [environ.get("PYTHONPATH")])]
+        own_environ = {**environ, "PYTHONPATH": os.pathsep.join(paths)}
+        result = run(request, own_environ, Progress(io.StringIO(), is_live=False, is_quiet=True))
+        who = _authenticity(asked, about, seen)
+        return judged(result, who, is_forward_only=asked.is_forward_only, **facts)
+
+
+def _same_parameters(reference: Description, candidate: Description) -> bool:
+    """Whether both are modules whose parameters have the same names and shapes, and so can be inputs of both."""
+    if reference.kind != "module" or candidate.kind != "module":
+        return False
+    shapes = [{name: each["shape"] for name, each in about.parameters.items()} for about in (reference, candidate)]
+    return shapes[0] == shapes[1]
+
+
+def _authenticity(asked: Verification, reference: Description, candidate: Description) -> Authenticity:
+    if not asked.asks_authenticity:
+        return Authenticity(calls=candidate.calls)
+    allowed = {name.removeprefix("aten::").removeprefix("torch.") for name in asked.allow}
+    shared = [name for name in candidate.calls if name in reference.calls and name not in allowed]
+    return Authenticity(authentic=not shared, calls=candidate.calls, shared=shared)
+
+
+def _versions() -> dict[str, str]:
+    try:
+        torch = version("torch")
+    except PackageNotFoundError:
+        torch = ""
+    return {"ci-autotest": VERSION, "python": platform.python_version(), "torch": torch}
+
+
+def _text(verdict: VerifyVerdict) -> str:
+    """Return a verdict for a reader."""
+    mark = {"accepted": "✓", "rejected": "✗", "undecided": "?"}[verdict.verdict]
+    lines = [f"{mark} {verdict.verdict}: {verdict.reason}"]
+    if verdict.finding is not None and verdict.finding.message:
+        lines += ["", verdict.finding.message.rstrip(), ""]
+    cases = ", ".join(f"{count} {name.replace('_', ' ')}" for name, count in verdict.cases.items())
+    lines += [f"cases: {cases}; probes: {verdict.probes}"] if cases else []
+    calls = verdict.authenticity.calls
+    lines += [f"the candidate calls {', '.join(f'aten::{name}' for name in calls)}"] if calls else []
+    lines += [f"not checked: {'; '.join(verdict.not_checked)}"]
+    lines += (
+        [f"seed {verdict.seed}{' (hidden)' if verdict.hidden else ''}; held by {verdict.sandbox}"]
+        if verdict.seed
+        else []
+    )
+    return "\n".join(lines) + "\n"

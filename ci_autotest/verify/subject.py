@@ -1,0 +1,298 @@
+"""What is verified: a function or module of two files, what it takes, and the project of tests that is made of them."""
+
+from __future__ import annotations
+
+import json
+import keyword
+import shutil
+import subprocess
+import sys
+import sysconfig
+from importlib.machinery import PathFinder
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from ci_autotest.errors import UsageError
+from ci_autotest.kinds import SubstituteCandidate
+
+_INSPECTOR: Final = Path(__file__).with_name("inspector.py")
+#: Seconds that a file may take to be imported and looked at.
+_INSPECTED_S: Final = 120
+_PRINTED_CHARS: Final = 4_000_000
+#: Profiles of the test besides ordinary values: none. Of equal numbers, in rows that are repeated or tied, a
+#: normalization gives rounding alone, in which honest kernels differ.
+_PROFILES: Final = ()
+#: A case has at most this number of elements at the sizes of the example; a larger example is drawn smaller.
+_ELEMENTS: Final = 1 << 22
+_SMALL: Final = 8
+
+
+class Description(msgspec.Struct, frozen=True, kw_only=True):
+    """What a file has, as the inspector says it.
+
+    Attributes:
+        error: Why it cannot be looked at; empty if it can.
+        callables: Functions and modules that it defines, and which of both each is.
+        chosen: The one that is verified; empty if none was named.
+        kind: ``function`` or ``module``.
+        init: Arguments of the module.
+        parameters: Parameters and buffers of the module, as inputs are described, by name.
+        inputs: What it takes: a shape, a dtype and the least and greatest number of a tensor, or a value.
+        fixed: Sizes that cannot be another one.
+        calls: Operators of torch that one call runs.
+    """
+
+    error: str = ""
+    callables: dict[str, str] = {}
+    chosen: str = ""
+    kind: str = ""
+    init: list[Any] = []
+    parameters: dict[str, dict[str, Any]] = {}
+    inputs: list[dict[str, Any]] = []
+    fixed: list[int] = []
+    calls: list[str] = []
+
+
+class SubjectPlace(NamedTuple):
+    """A file and what of it is meant.
+
+    Attributes:
+        file: Absolute path.
+        name: Name of the function or module; empty if none was given.
+    """
+
+    file: Path
+    name: str = ""
+
+
+def place_of(text: str, role: str) -> SubjectPlace:
+    """Return the place that a command line names: ``FILE``, ``FILE:NAME`` or ``MODULE:NAME``.
+
+    Args:
+        text: The argument.
+        role: ``REFERENCE`` or ``CANDIDATE``, for messages.
+
+    Raises:
+        UsageError: There is no such file.
+    """
+    head, _, name = text.rpartition(":") if ":" in text else (text, "", "")
+    for path in (Path(head), Path(f"{head.replace('.', '/')}.py"), Path(head.replace(".", "/"), "__init__.py")):
+        if path.is_file():
+            return SubjectPlace(path.resolve(), name)
+    message = f"{role} {text!r} is neither a file nor a module below this folder. Give FILE, FILE:NAME or MODULE:NAME."
+    raise UsageError(message)
+
+
+def inspected(
+    place: SubjectPlace, before: list[str], init: list[Any] | None = None, examples: list[dict[str, Any]] | None = None
+) -> Description:
+    """Return what a file has; it is imported in a process of its own.
+
+    Args:
+        place: The file.
+        before: The beginning of the command, for a sandbox.
+        init: Arguments of the candidate's module.
+        examples: Inputs of the candidate; ``None`` for a reference.
+    """
+    words = [str(place.file), place.name, json.dumps(init or []), json.dumps(examples)]
+    command = [*before, sys.executable, "-I", "-B", str(_INSPECTOR), *words]
+    try:
+        done = subprocess.run(command, capture_output=True, stdin=subprocess.DEVNULL, timeout=_INSPECTED_S, check=False)
+    except subprocess.TimeoutExpired:
+        return Description(error=f"{place.file.name} was not imported within {_INSPECTED_S} s")
+    lines = done.stdout[-_PRINTED_CHARS:].decode(errors="replace").strip().splitlines()
+    try:
+        return msgspec.json.decode(lines[-1] if lines else "", type=Description)
+    except msgspec.MsgspecError:
+        said = " ".join(done.stderr.decode(errors="replace").split())[-300:]
+        return Description(error=f"{place.file.name} ended with status {done.returncode} while it was imported: {said}")
+
+
+def copied(place: SubjectPlace, root: Path) -> SubjectPlace:
+    """Return a place in a folder of its own: of the candidate's folder nothing is seen but its file."""
+    inside = root / "candidate"
+    inside.mkdir()
+    return place._replace(file=Path(shutil.copy(place.file, inside)))
+
+
+class Pair(NamedTuple):
+    """A reference and a candidate.
+
+    Attributes:
+        reference: The reference's file, with the name of what is verified.
+        candidate: The candidate's.
+        about: What the reference has.
+        candidate_kind: ``function`` or ``module``.
+        has_parameters: Whether parameters are inputs of both; if not, both construct them from one seed.
+    """
+
+    reference: SubjectPlace
+    candidate: SubjectPlace
+    about: Description
+    candidate_kind: str
+    has_parameters: bool
+
+
+def common_name(reference: Description, candidate: Description) -> str:
+    """Return the one function that both files define, or the only one of each.
+
+    Raises:
+        UsageError: It is not clear which one is meant.
+    """
+    both = [name for name in reference.callables if name in candidate.callables]
+    if len(both) == 1:
+        return both[0]
+    has, other = (", ".join(about.callables) or "nothing" for about in (reference, candidate))
+    message = (
+        f"it is not clear what to verify: REFERENCE defines {has}, CANDIDATE {other}. "
+        "Name it, as FILE:NAME, or call it the same in both files, or Model and ModelNew."
+    )
+    raise UsageError(message)
+
+
+#: The functions of ours that call what is verified.
+_SHIMS: Final = ("verify_reference.call", "verify_candidate.call")
+_SHIM: Final = '''"""The reference as a function of tensors."""
+
+import importlib.util
+import sys
+
+import torch
+
+sys.path.insert(0, {folder!r})
+_spec = importlib.util.spec_from_file_location("verified_{role}", {file!r})
+_module = importlib.util.module_from_spec(_spec)
+sys.modules["verified_{role}"] = _module
+_spec.loader.exec_module(_module)
+{made}
+
+def call({takes}):
+    return {gives}
+'''
+_TEST: Final = '''"""The cases of a verification."""
+
+from ci_autotest import autotest, oneof, random_tensor, torch
+import {module}
+
+
+@autotest(n={cases}, profiles={profiles}, auto_backward={backward})
+def verify():
+{sizes}
+    return {target}({inputs})
+'''
+
+
+def write_project(root: Path, pair: Pair, *, cases: int, is_forward_only: bool, visible: list[Path]) -> None:
+    """Write the tests, the configuration, and the two modules that give both sides one signature.
+
+    Args:
+        root: A folder, in which the candidate has a folder of its own.
+        pair: What is verified.
+        cases: Number of cases.
+        is_forward_only: Whether values are compared and no gradients.
+        visible: More folders that the candidate sees.
+    """
+    inside, targets = pair.candidate.file.parent, _targets(pair)
+    if targets == _SHIMS:
+        (root / "verify_reference.py").write_text(_shim("reference", pair), encoding="utf-8")
+        (inside / "verify_candidate.py").write_text(_shim("candidate", pair), encoding="utf-8")
+    row = SubstituteCandidate(
+        name="candidate",
+        sandbox=(str(inside), *map(str, visible)),
+        replace=dict([targets]),
+        forward_only=is_forward_only,
+    )
+    config = {"strictness": "measured", "candidates": [msgspec.to_builtins(row)]}
+    (root / "autotest.yml").write_text(json.dumps(config), encoding="utf-8")
+    text = _test_text(pair, targets[0], cases, is_forward_only=is_forward_only)
+    (root / "autotest_verify.py").write_text(text, encoding="utf-8")
+
+
+def _targets(pair: Pair) -> tuple[str, str]:
+    """Return what the test calls and what takes its place: the user's own functions, whose names stand in programs.
+
+    Modules, and functions of files whose names are taken, are called by functions of ours.
+    """
+    stems = [place.file.stem for place in (pair.reference, pair.candidate)]
+    folders = [sysconfig.get_paths()[name] for name in ("purelib", "platlib")]
+    taken = {*sys.stdlib_module_names, *(stem for stem in stems if PathFinder.find_spec(stem, folders) is not None)}
+    is_plain = all(stem.isidentifier() and not keyword.iskeyword(stem) and stem not in taken for stem in stems)
+    if {pair.about.kind, pair.candidate_kind} != {"function"} or not is_plain or stems[0] == stems[1]:
+        return _SHIMS
+    return f"{stems[0]}.{pair.reference.name}", f"{stems[1]}.{pair.candidate.name}"
+
+
+def _shim(role: str, pair: Pair) -> str:
+    about = pair.about
+    kind = about.kind if role == "reference" else pair.candidate_kind
+    file, name = pair.reference if role == "reference" else pair.candidate
+    own = [f"p{i}" for i in range(len(about.parameters) if pair.has_parameters else 0)]
+    takes = [f"x{i}" for i in range(len(about.inputs))]
+    made, gives = "", f"_module.{name}({', '.join(takes)})"
+    if kind == "module":
+        arguments = ", ".join(map(repr, about.init))
+        made = f"torch.manual_seed(0)\n_model = _module.{name}({arguments})\n"
+        gives = f"_model({', '.join(takes)})"
+        if pair.has_parameters:
+            # A buffer that a call writes to is a copy, because the reference writes to its own too.
+            state = ", ".join(f"{path!r}: {at}" for path, at in zip(about.parameters, own, strict=True))
+            given = "".join(f"{at}, " for at in takes)
+            gives = f"torch.func.functional_call(_model, {{{state}}}, ({given}))"
+    return _SHIM.format(
+        folder=str(file.parent), file=str(file), role=role, made=made, takes=", ".join([*own, *takes]), gives=gives
+    )
+
+
+def _test_text(pair: Pair, target: str, cases: int, *, is_forward_only: bool) -> str:
+    about = pair.about
+    tensors = [*(about.parameters.values() if pair.has_parameters else ()), *about.inputs]
+    fixed = {*about.fixed, *(size for each in about.parameters.values() for size in each["shape"])}
+    free = {size for each in about.inputs for size in each.get("shape", ()) if size not in fixed}
+    elements = max((_elements(each) for each in about.inputs), default=1)
+    sizes = [
+        f"    n{size} = oneof({', '.join(map(str, _sizes(size, is_large=elements > _ELEMENTS)))})"
+        for size in sorted(free)
+    ]
+    return _TEST.format(
+        module=target.partition(".")[0],
+        target=target,
+        cases=cases,
+        profiles=list(_PROFILES),
+        backward=not is_forward_only,
+        sizes="\n".join(sizes) or "    # Every size is one of the example's.",
+        inputs=", ".join(_input(each, free) for each in tensors),
+    )
+
+
+def _elements(description: dict[str, Any]) -> int:
+    count = 1
+    for size in description.get("shape", ()):
+        count *= size
+    return count
+
+
+def _sizes(size: int, *, is_large: bool) -> list[int]:
+    """Return the sizes that take a size's place: its own in half of the cases, and others around thresholds."""
+    others = [1, size + 1, 2 * size, 7, 17] if size <= _SMALL else [1, size - 1, size + 1, 7, 33, 65, 130]
+    own = min(size, 48) if is_large else size
+    bounded = [min(other, 300) for other in others] if is_large or size > 300 else others  # noqa: PLR2004 - a row each
+    return [*[own] * len(bounded), *bounded]
+
+
+def _input(description: dict[str, Any], free: set[int]) -> str:
+    if "value" in description:
+        return repr(description["value"])
+    dims = ", ".join(f"n{size}" if size in free else str(size) for size in description["shape"])
+    low, high = description["ends"]
+    dtype = description["dtype"]
+    if dtype == "bool":
+        return f"random_tensor(dims=[{dims}], dtype=bool)"
+    if dtype.startswith(("float", "bfloat")):
+        # Constants, as weights of ones, become numbers around them.
+        low, high = (low - 0.5, high + 0.5) if low == high else (low, high)
+        ends = f"low={low!r}, high={high!r}"
+    else:
+        ends = f"low={low!r}, high={high + 1!r}"
+    return f"random_tensor(dims=[{dims}], dtype=torch.{dtype}, {ends})"
