@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import os
 import platform
 import secrets
 import tempfile
@@ -116,10 +115,7 @@ def _verdict(
         seed = secrets.randbits(62) if asked.seed is None else asked.seed
         facts |= {"hidden": asked.seed is None, "seed": str(seed)}
         request = request_of((), {"seed": str(seed), "budget": asked.budget}, root, needs_candidate=True)
-        # The reference is imported from where it is, and may import what lies beside it.
-        paths = [str(reference.file.parent), *filter(None, [environ.get("PYTHONPATH")])]
-        own_environ = {**environ, "PYTHONPATH": os.pathsep.join(paths)}
-        result = run(request, own_environ, Progress(io.StringIO(), is_live=False, is_quiet=True))
+        result = run(request, environ, Progress(io.StringIO(), is_live=False, is_quiet=True))
         who = _authenticity(asked, about, seen)
         return judged(result, who, is_forward_only=asked.is_forward_only, **facts)
 

@@ -19,16 +19,19 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 #: Functions that describe a problem and solve none.
 HELPERS = ("get_inputs", "get_init_inputs")
-#: Operators that move, shape or make tensors, and compute nothing.
+#: Operators that move, shape or make tensors, and the elementary ones.
 PLAIN = (
     "alias", "arange", "as_strided", "clone", "contiguous", "copy", "detach", "empty", "expand", "fill", "full", "lift",
     "new_empty", "new_zeros", "ones", "permute", "reshape", "resize", "select", "slice", "split", "squeeze", "stack",
     "t", "to_copy", "transpose", "unbind", "unsafe_view", "unsqueeze", "view", "zero", "zeros",
+    # What a kernel may do on the way; who did the work does not show in it.
+    "abs", "add", "addcmul", "div", "eq", "ge", "gt", "le", "lt", "maximum", "minimum", "mul", "ne", "neg", "reciprocal",
+    "rsub", "sub", "where",
 )  # fmt: skip
 
 
 class Census(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """The operators of torch that run and compute something."""
+    """The operators of torch that run, but for plain ones."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]

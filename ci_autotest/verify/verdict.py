@@ -79,7 +79,7 @@ class VerifyVerdict(msgspec.Struct, frozen=True, kw_only=True):
         verdict: ``accepted``: it is right in each case, and its own work. ``rejected``: it is wrong, or calls the
             reference's operators. ``undecided``: the reference or the time did not allow a judgement.
         reason: Why, in one sentence.
-        correct: Whether every compared case is aligned; null if none was compared.
+        correct: Whether no case shows a fault of the candidate; null if that cannot be told.
         authenticity: Which operators of torch it calls by itself.
         cases: Number of cases by outcome.
         profiles: Aligned cases by profile.
@@ -148,7 +148,7 @@ def judged(result: RunResult, authenticity: Authenticity, *, is_forward_only: bo
     return VerifyVerdict(
         verdict=answer,
         reason=reason,
-        correct=failing is None if compared else None,
+        correct=None if answer == "undecided" or not compared else failing is None,
         authenticity=authenticity,
         cases={name: count for name, count in counts.items() if count},
         profiles=dict(sorted(_profiles(result).items())),

@@ -2,7 +2,8 @@
 
 A candidate is aligned where ``|candidate - exact| <= factor * E + u * |exact|``: ``E`` is the greatest error of the
 reference in the tensor, and ``u`` half a unit in the last place of its dtype. An element with the reference's own bits
-is always aligned.
+is always aligned. A factor above 2 says that the candidate may round in other places: it then multiplies ``u`` too, by
+half of itself, and ``E`` is at least a quarter of ``u`` times the greatest element, because the reference may be lucky.
 
 Source:
     T. Dao, flash-attention, ``tests/test_flash_attn.py``: the error is at most twice that of PyTorch in low precision.
@@ -21,7 +22,7 @@ from ci_autotest.alignment.elements import equal_or_nan, wide
 from ci_autotest.backends.torch_constants import DTYPE_NAMES
 from ci_autotest.backends.torch_eager import TorchBackend
 from ci_autotest.values.dtypes import ROUNDING
-from ci_autotest.values.tolerance import Tolerance
+from ci_autotest.values.tolerance import ERROR_FACTOR, Tolerance
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -85,9 +86,12 @@ def allowed_by(reference: torch.Tensor, exact: torch.Tensor, tolerance: Toleranc
     largest = float(truth[finite].abs().max()) if bool(finite.any()) else 0.0
     if error > min(_ROUNDINGS * unit, _RELATIVE) * largest:
         return None
+    owed = error
+    if tolerance.factor > ERROR_FACTOR:
+        owed, unit = max(error, unit * largest / 4), unit * tolerance.factor / ERROR_FACTOR
     # An element farther than `factor E + u |exact|` from float64 is farther than this from the reference.
-    rest = max(tolerance.factor - 1 - unit, 0.0) * error
-    measured = Tolerance(unit, tolerance.factor * error, factor=tolerance.factor)
+    rest = max(tolerance.factor - 1 - unit, 0.0) * owed
+    measured = Tolerance(unit, tolerance.factor * owed, factor=tolerance.factor)
     return Allowed(truth, error, measured, Tolerance(unit, rest))
 
 

@@ -40,7 +40,7 @@ def test_write_project__two_functions__programs_name_the_users_own(tmp_path: Pat
     text, row, files = project(tmp_path)
     assert row["replace"] == {"problem.f": "kernel.g"}
     assert row["sandbox"] == [str(tmp_path / "root" / "candidate")]
-    assert files == ["autotest_verify.py", "candidate/kernel.py"]
+    assert files == ["autotest_verify.py", "candidate/kernel.py", "problem.py"]
     assert "return problem.f(random_tensor(dims=[n16, n32], dtype=torch.float32, low=-1.0, high=1.0))" in text
 
 
