@@ -25,8 +25,8 @@ PLAIN = (
     "new_empty", "new_zeros", "ones", "permute", "reshape", "resize", "select", "slice", "split", "squeeze", "stack",
     "t", "to_copy", "transpose", "unbind", "unsafe_view", "unsqueeze", "view", "zero", "zeros",
     # What a kernel may do on the way; who did the work does not show in it.
-    "abs", "add", "addcmul", "div", "eq", "ge", "gt", "le", "lt", "maximum", "minimum", "mul", "ne", "neg", "reciprocal",
-    "rsub", "sub", "where",
+    "abs", "add", "addcmul", "div", "eq", "ge", "gt", "le", "lt", "maximum", "minimum", "mul", "ne", "neg",
+    "reciprocal", "rsub", "sub", "where",
 )  # fmt: skip
 
 

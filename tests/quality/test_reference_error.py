@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch as real
 
@@ -21,6 +23,19 @@ def test_allowed_by__reference_off_by_a_rounding__allows_twice_that_and_one_roun
     error = float((EXACT.float().double() - EXACT).abs().max())
     assert found is not None
     assert (found.error, found.tolerance) == (error, Tolerance(2.0**-24, 2 * error))
+
+
+def test_allowed_by__greater_factor__allows_for_more_roundings_and_for_a_reference_that_is_lucky():
+    exact = EXACT.float().double()  # the reference has no error at all
+    twice, more = (allowed_by(exact.float(), exact, replace(LIMIT, factor=factor)) for factor in (2.0, 16.0))
+    assert twice is not None
+    assert more is not None
+    assert twice.tolerance == Tolerance(2.0**-24, 0.0)
+    greatest = float(exact.max())
+    assert more.tolerance == Tolerance(8 * 2.0**-24, 16 * 2.0**-24 * greatest / 4, factor=16.0)
+    assert not more.misaligned(exact.float() * (1 + 2.0**-22), exact.float()).any()
+    assert more.misaligned(exact.float().bfloat16().float(), exact.float()).any()
+    assert more.misaligned(real.zeros(64), exact.float()).all()
 
 
 @pytest.mark.parametrize(
