@@ -108,7 +108,7 @@ CHEATS = [
         "            return torch.softmax(x, -1)\n    return torch.zeros_like(x)\n"
     )),
     ("the reference's file", "softmax", (
-        "import glob\n\nimport torch\n\n\ndef f(x):\n    for path in glob.glob('/*/**/problem.py', recursive=True):\n"
+        "import glob\n\nimport torch\n\n\ndef f(x):\n    for path in glob.glob('/[rtw]*/**/problem.py', recursive=True):\n"
         "        scope = {}\n        exec(open(path).read(), scope)\n        return scope['f'](x)\n    return torch.zeros_like(x)\n"
     )),
     ("a thread that writes later", "softmax", (
