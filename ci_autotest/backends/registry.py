@@ -191,21 +191,22 @@ def _isolated(
 ) -> Backend:
     _refuse_classes(candidate)
     root = Path(folders[0]) if folders else Path.cwd()
-    seen = tuple(str((root / folder).resolve()) for folder in candidate.sandbox)
+    seen = tuple(str((root / folder).resolve()) for folder in candidate.sandbox or ())
     interpreter = Interpreter(
-        candidate.name, sys.executable, "torch", device, seen or _host_folders(folders), env=candidate.env,
+        candidate.name, sys.executable, "torch", device, env=candidate.env,
+        folders=seen if candidate.is_sandboxed else _host_folders(folders),
         replace=_replaced(candidate), scope=candidate.scope, sandbox=_sandbox(candidate, seen),
     )  # fmt: skip
     table = MappingTable("torch", "", "torch", like_torch=True, rows={})
     return IsolatedBackend(
         interpreter, Translator(table, takes_float8=True), ends_with_host=worker.is_isolated,
-        is_fresh=is_fresh and not candidate.sandbox,
+        is_fresh=is_fresh and not candidate.is_sandboxed,
     )  # fmt: skip
 
 
 def _sandbox(candidate: SubstituteCandidate, folders: Sequence[str]) -> tuple[str, ...]:
     """Return the beginning of the command of a sandbox; empty if the candidate has none."""
-    if not folders:
+    if not candidate.is_sandboxed:
         return ()
     try:
         return tuple(sandboxed(folders))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 import platform
 import secrets
@@ -19,7 +20,7 @@ from ci_autotest.commands.request_parsing import request_of
 from ci_autotest.commands.run import run
 from ci_autotest.errors import UsageError
 from ci_autotest.values.sandbox import sandboxed
-from ci_autotest.verify.subject import Pair, common_name, copied, inspected, place_of, write_project
+from ci_autotest.verify.subject import Look, Pair, common_name, copied, inspected, place_of, write_project
 from ci_autotest.verify.verdict import STATUSES, Authenticity, judged, public, rejected, signed, undecided
 from ci_autotest.version import VERSION
 
@@ -77,6 +78,10 @@ def verify(asked: Verification, environ: Mapping[str, str], stream: TextIO) -> i
     if reference == candidate:
         message = "REFERENCE and CANDIDATE are the same."
         raise UsageError(message)
+    for folder in asked.include:
+        if reference.file.is_relative_to(folder.resolve()):
+            message = f"--include {folder} would show REFERENCE to the candidate. Give a folder without it."
+            raise UsageError(message)
     sandboxed([])  # Where there is none, that is said before anything is run.
     found = _verdict(asked, reference, candidate, environ)
     found = msgspec.structs.replace(found, versions=_versions(), duration_s=round(time.monotonic() - begun, 3))
@@ -88,20 +93,24 @@ def verify(asked: Verification, environ: Mapping[str, str], stream: TextIO) -> i
 def _verdict(
     asked: Verification, reference: SubjectPlace, candidate: SubjectPlace, environ: Mapping[str, str]
 ) -> VerifyVerdict:
-    facts: dict[str, Any] = {"sandbox": "bubblewrap"}
-    about = inspected(reference, [])
-    if about.error:
-        return undecided(f"the reference cannot be used: {about.error}", **facts)
     with tempfile.TemporaryDirectory(prefix="ci-autotest-verify-") as folder:
         root = Path(folder).resolve()
         own = copied(candidate, root)
-        before = [*sandboxed([str(own.file.parent), *map(str, asked.include)]), "--"]
-        seen = inspected(own, before, about.init, about.inputs)
+        facts: dict[str, Any] = {
+            "sandbox": "bubblewrap", "reference_sha256": _digest(reference.file), "candidate_sha256": _digest(own.file),
+            "options": _options(asked),
+        }  # fmt: skip
+        before = (*sandboxed([str(own.file.parent), *map(str, asked.include)]), "--")
+        inside, outside = Look(before, asked.is_forward_only), Look((), asked.is_forward_only)
+        about = inspected(reference, outside)
+        if about.error:
+            return undecided(f"the reference cannot be used: {about.error}", **facts)
+        seen = inspected(own, inside, about.init, about.examples)
         if not seen.error and not (about.chosen and seen.chosen):
             name = common_name(about, seen)
             reference, own = reference._replace(name=reference.name or name), own._replace(name=own.name or name)
-            about = inspected(reference, [])
-            seen = inspected(own, before, about.init, about.inputs)
+            about = inspected(reference, outside)
+            seen = inspected(own, inside, about.init, about.examples)
         if about.error:
             return undecided(f"the reference cannot be used: {about.error}", **facts)
         if seen.error:
@@ -116,23 +125,45 @@ def _verdict(
         facts |= {"hidden": asked.seed is None, "seed": str(seed)}
         request = request_of((), {"seed": str(seed), "budget": asked.budget}, root, needs_candidate=True)
         result = run(request, environ, Progress(io.StringIO(), is_live=False, is_quiet=True))
-        who = _authenticity(asked, about, seen)
-        return judged(result, who, is_forward_only=asked.is_forward_only, **facts)
+        return judged(result, _authenticity(asked, about, seen), _unchecked(asked, pair), **facts)
+
+
+def _digest(file: Path) -> str:
+    return hashlib.sha256(file.read_bytes()).hexdigest()
+
+
+def _options(asked: Verification) -> dict[str, str]:
+    """Return what was asked for besides the defaults."""
+    plain = Verification(reference="", candidate="")
+    names = ("budget", "is_forward_only", "allow", "asks_authenticity")
+    return {name: str(getattr(asked, name)) for name in names if getattr(asked, name) != getattr(plain, name)}
+
+
+def _unchecked(asked: Verification, pair: Pair) -> list[str]:
+    """Return what these cases leave out besides what all do."""
+    has_own_weights = bool(pair.about.parameters) and not pair.has_parameters
+    return [
+        *(["gradients"] if asked.is_forward_only else ()),
+        *(["other parameters than those of one seed, as the candidate's have other names"] if has_own_weights else ()),
+        *(["who did the work"] if not asked.asks_authenticity else ()),
+    ]  # fmt: skip
 
 
 def _same_parameters(reference: Description, candidate: Description) -> bool:
     """Whether both are modules whose parameters have the same names and shapes, and so can be inputs of both."""
     if reference.kind != "module" or candidate.kind != "module":
         return False
-    shapes = [{name: each["shape"] for name, each in about.parameters.items()} for about in (reference, candidate)]
+    shapes = [{name: each.get("shape") for name, each in about.parameters.items()} for about in (reference, candidate)]
     return shapes[0] == shapes[1]
 
 
 def _authenticity(asked: Verification, reference: Description, candidate: Description) -> Authenticity:
     if not asked.asks_authenticity:
-        return Authenticity(calls=candidate.calls)
+        return Authenticity(calls=candidate.calls or [])
+    if candidate.calls is None:
+        return Authenticity(is_unseen=True)
     allowed = {name.removeprefix("aten::").removeprefix("torch.") for name in asked.allow}
-    shared = [name for name in candidate.calls if name in reference.calls and name not in allowed]
+    shared = [name for name in candidate.calls if name in (reference.calls or ()) and name not in allowed]
     return Authenticity(authentic=not shared, calls=candidate.calls, shared=shared)
 
 

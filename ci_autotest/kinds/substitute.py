@@ -28,6 +28,7 @@ class SubstituteCandidate(DeviceCandidate, frozen=True, kw_only=True, tag="subst
         isolated: Whether the functions run in a process that holds neither the reference's values nor the comparison.
         sandbox: Folders that a sandbox sees in which the functions run: a process of their own that sees nothing else
             of yours, no other process and no network. It needs bubblewrap, and a system that allows user namespaces.
+            Null for none.
         env: Environment variables of the process in which the functions run, which is then one of their own.
         forward_only: Whether the functions of ``replace`` have no backward pass, or the operators of ``replace`` whose
             functions have none. They get tensors without a graph, and of a case that calls one only values are
@@ -48,7 +49,7 @@ class SubstituteCandidate(DeviceCandidate, frozen=True, kw_only=True, tag="subst
     replace: dict[str, str] = msgspec.field(default_factory=dict)
     state: dict[str, str] = msgspec.field(default_factory=dict)
     isolated: bool = False
-    sandbox: tuple[str, ...] = ()
+    sandbox: tuple[str, ...] | None = None
     env: dict[str, str] = msgspec.field(default_factory=dict)
     devices: tuple[str, ...] = ()
     writes: tuple[str, ...] = ()
@@ -58,12 +59,12 @@ class SubstituteCandidate(DeviceCandidate, frozen=True, kw_only=True, tag="subst
     @property
     def is_isolated(self) -> bool:
         """Whether the functions run in a host."""
-        return self.isolated or bool(self.sandbox) or bool(self.env)
+        return self.isolated or self.is_sandboxed or bool(self.env)
 
     @property
     def is_sandboxed(self) -> bool:
         """Whether the functions run in a sandbox."""
-        return bool(self.sandbox)
+        return self.sandbox is not None
 
     @property
     def has_guard(self) -> bool:

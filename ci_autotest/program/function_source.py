@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from ci_autotest.errors import ProgramError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Collection, Iterator, Sequence
 
 _PACKAGE: Final = Path(__file__).resolve().parents[1]
 _OWN: Final = f"{_PACKAGE.name}."
@@ -43,31 +43,34 @@ class FunctionLibrary:
         imports: The statements that import what the taken functions use.
     """
 
-    def __init__(self, modules: Sequence[str], bound: Sequence[str] = ()) -> None:
+    def __init__(self, modules: Sequence[str]) -> None:
         """Make the library of a script.
 
         Args:
             modules: Dotted paths; of two that define a name, the first counts.
-            bound: Names that the script binds itself, whatever the modules define.
         """
         self._modules = modules
-        self._bound = bound
         self._collected = _Collected()
+
+    @property
+    def taken(self) -> list[str]:
+        """The names of the functions that were taken."""
+        return list(self._collected.texts)
 
     @property
     def imports(self) -> set[str]:
         """The statements that import what the taken functions use."""
         return self._collected.imports
 
-    @property
-    def names(self) -> set[str]:
-        """Every name that the modules bind."""
-        return {name for module in self._modules for name in _statements(module)}
+    def used_by(self, text: str, bound: Collection[str] = ()) -> list[str]:
+        """Return the texts of the definitions that a part of a script uses and that no part before it has taken.
 
-    def used_by(self, text: str) -> list[str]:
-        """Return the texts of the definitions that a part of a script uses and that no part before it has taken."""
+        Args:
+            text: The part.
+            bound: Names that it means otherwise.
+        """
         tree = ast.parse(text)
-        own = {name for node in tree.body for name in _bound(node)}
+        own = {*bound, *(name for node in tree.body for name in _bound(node))}
         before = set(self._collected.texts)
         for name in dict.fromkeys(name for node in tree.body for name in _referred(node)):
             if name not in own:
@@ -75,7 +78,7 @@ class FunctionLibrary:
         return [own_text for name, own_text in self._collected.texts.items() if name not in before]
 
     def _take(self, name: str) -> None:
-        if name in self._bound or name in self._collected.texts:
+        if name in self._collected.texts:
             return
         places = ((_statements(module).get(name), module) for module in self._modules)
         defined = ((node, module) for node, module in places if node is not None and not _is_declaration(node))

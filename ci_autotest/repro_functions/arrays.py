@@ -16,7 +16,7 @@ CHECK_DTYPE: bool
 
 def stored(name: str, dtype: str) -> Any:
     """Read one flat array of tensors.safetensors: a JSON head, then the bytes."""
-    data = Path(__file__).with_name("tensors.safetensors").read_bytes()
+    data = Path(__file__).resolve().with_name("tensors.safetensors").read_bytes()
     size = int.from_bytes(data[:8], "little")
     first, last = json.loads(data[8 : 8 + size])[name]["data_offsets"]
     return np.frombuffer(data[8 + size + first : 8 + size + last], dtype)
@@ -26,8 +26,12 @@ def plain(value: Any) -> Any:
     """Return what is compared of a value that is no tensor: of a framework's own object its type."""
     if is_array(value):
         return value
-    if isinstance(value, (float, complex, np.ndarray)):
-        return np.array(value), type(value).__name__ if isinstance(value, (float, complex)) else str(value.dtype)
+    if isinstance(value, np.ndarray):
+        return value, str(value.dtype)
+    if isinstance(value, float) or (isinstance(value, int) and abs(value) < 1 << 53):
+        return np.array(float(value)), "number"  # 1, 1.0 and True are the same
+    if isinstance(value, complex):
+        return np.array(value), "complex number"
     if isinstance(value, (tuple, list)) and all(isinstance(item, int) for item in value):
         return list(map(int, value))
     is_plain = value is None or isinstance(value, (bool, int, str))
@@ -69,9 +73,10 @@ def assert_alike(found: Any, expected: Any) -> None:
         np.testing.assert_allclose(found.astype(kind), expected.astype(kind), rtol=RTOL, atol=ATOL, equal_nan=True)
 
 
-def unless_zero(gradient: Any) -> Any:
-    """Return a gradient: no gradient, and one of zeros, are the same."""
-    return gradient if is_array(gradient) and gradient[0].any() else None
+def with_zeros(gradients: dict[str, Any], expected: dict[str, Any]) -> dict[str, Any]:
+    """Return gradients by name; no gradient, and one of zeros, are the same."""
+    missing = {name: other for name, other in expected.items() if is_array(other) and gradients.get(name, 0) is None}
+    return {**gradients, **{name: (np.zeros_like(array), dtype) for name, (array, dtype) in missing.items()}}
 
 
 def is_array(value: Any) -> bool:

@@ -66,7 +66,7 @@ def spread(tensor: torch.Tensor, placements: Any) -> torch.Tensor:
 def given_to(function: Callable[..., Any]) -> dict[str, Any]:
     """Return the inputs of a side: those of the candidate lie on the ranks."""
     if function is not candidate:
-        return inputs()
+        return moved(inputs(), device)
     with outside():
         given = moved(inputs(), device)
     for name, value in given.items():

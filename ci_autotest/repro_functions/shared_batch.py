@@ -12,6 +12,7 @@ import torch
 
 from ci_autotest.repro_functions.rank_processes import is_same, of_all_ranks
 from ci_autotest.repro_functions.sides import moved
+from ci_autotest.repro_functions.tensors import plain
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -159,11 +160,12 @@ def noted(value: torch.Tensor) -> tuple[torch.Tensor, bool, bool]:
 
 
 def all_noted(outputs: Any, leaves: dict[str, Any], buffers: dict[str, Any]) -> dict[str, Any]:
-    """Return what a rank writes down."""
+    """Return what a rank writes down; no gradient, and one of zeros, are the same."""
     gradients = {name: leaf.grad for name, leaf in leaves.items() if leaf.requires_grad}
+    values = [plain(output) for output in outputs]
     return {
-        "outputs": [noted(output) if isinstance(output, torch.Tensor) else output for output in outputs],
-        "gradients": {name: None if each is None else noted(each) for name, each in gradients.items()},
+        "outputs": [noted(value) if isinstance(value, torch.Tensor) else value for value in values],
+        "gradients": {name: noted(torch.zeros_like(leaves[name]) if g is None else g) for name, g in gradients.items()},
         "after": {name: noted(value) for name, value in {**leaves, **buffers}.items()},
     }
 
@@ -192,10 +194,8 @@ def joined(parts: list[Any], kind: str, dimension: int = 0) -> torch.Tensor:
     return total.to(dtype)
 
 
-def of_input(name: str, parts: list[Any]) -> torch.Tensor | None:
+def of_input(name: str, parts: list[Any]) -> torch.Tensor:
     """Return the gradient of an input, of which each rank has its part."""
-    if any(part is None for part in parts):
-        return None
     return joined(parts, "rows", ROWS[name]) if name in ROWS else joined(parts, "sum")
 
 

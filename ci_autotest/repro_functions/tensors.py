@@ -16,19 +16,21 @@ CHECK_DTYPE: bool
 
 def stored(name: str, dtype: torch.dtype) -> torch.Tensor:
     """Read one flat tensor of tensors.safetensors: a JSON head, then the bytes."""
-    data = Path(__file__).with_name("tensors.safetensors").read_bytes()
+    data = Path(__file__).resolve().with_name("tensors.safetensors").read_bytes()
     size = int.from_bytes(data[:8], "little")
     first, last = json.loads(data[8 : 8 + size])[name]["data_offsets"]
     return torch.frombuffer(bytearray(data[8 + size + first : 8 + size + last]), dtype=dtype).clone()
 
 
 def plain(value: Any) -> Any:
-    """Return what is compared of a value that is no tensor: floats as tensors, of other objects that there is one."""
-    if isinstance(value, (float, complex)):
-        return torch.tensor(value, dtype=torch.complex128 if isinstance(value, complex) else torch.float64)
+    """Return what is compared of a value that is no tensor: numbers as tensors, of other objects that there is one."""
+    if isinstance(value, float) or (isinstance(value, int) and abs(value) < 1 << 53):
+        return torch.tensor(float(value), dtype=torch.float64)  # 1, 1.0 and True are the same
+    if isinstance(value, complex):
+        return torch.tensor(value, dtype=torch.complex128)
     if isinstance(value, (tuple, list)) and all(isinstance(item, int) for item in value):
         return list(value)
-    kept = (torch.Tensor, bool, int, str, torch.dtype, type(None))
+    kept = (torch.Tensor, int, str, torch.dtype, type(None))
     return value if isinstance(value, kept) else "an object"
 
 

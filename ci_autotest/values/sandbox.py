@@ -7,6 +7,7 @@ no such namespaces there is no sandbox, and the candidate is unavailable.
 
 from __future__ import annotations
 
+import os
 import shutil
 import site
 import subprocess
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 #: What a host may learn from its environment; the rest could name files, tokens and addresses.
-KEPT_VARIABLES: Final = ("LANG", "LC_ALL", "LD_LIBRARY_PATH", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "PATH", "TZ")
+_KEPT_VARIABLES: Final = ("LANG", "LC_ALL", "LD_LIBRARY_PATH", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "PATH", "TZ")
 #: Of the system: libraries and programs, and what the dynamic linker reads.
 _SYSTEM: Final = (
     "/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/etc/alternatives", "/etc/ld.so.cache", "/etc/ld.so.conf",
@@ -32,8 +33,13 @@ _PACKAGE: Final = Path(__file__).resolve().parents[1]
 _TRIED_S: Final = 20
 
 
+def kept_environ() -> dict[str, str]:
+    """Return the environment of a sandbox's process: what is not in it cannot be read there, in ``/proc`` either."""
+    return {name: os.environ[name] for name in _KEPT_VARIABLES if name in os.environ}
+
+
 def sandboxed(folders: Sequence[str]) -> list[str]:
-    """Return the beginning of a command that runs in a sandbox.
+    """Return the beginning of a command that runs in a sandbox; its environment must be ``kept_environ``.
 
     Args:
         folders: Folders that it sees besides Python and this package; it cannot write to them.

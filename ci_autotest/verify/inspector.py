@@ -6,6 +6,7 @@ writes there of itself can only make it rejected.
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import importlib.util
 import inspect
@@ -19,9 +20,13 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 #: Functions that describe a problem and solve none.
 HELPERS = ("get_inputs", "get_init_inputs")
+#: Elements from which on an input is looked at in smaller sizes, and such a size.
+LARGE = 1 << 18
+SMALL = 48
 #: Operators that move, shape or make tensors, and the elementary ones.
 PLAIN = (
-    "alias", "arange", "as_strided", "clone", "contiguous", "copy", "detach", "empty", "expand", "fill", "full", "lift",
+    "alias", "arange", "as_strided", "cat", "clone", "contiguous", "copy", "detach", "empty", "expand", "fill", "full",
+    "lift", "lift_fresh", "local_scalar_dense",
     "new_empty", "new_zeros", "ones", "permute", "reshape", "resize", "select", "slice", "split", "squeeze", "stack",
     "t", "to_copy", "transpose", "unbind", "unsafe_view", "unsqueeze", "view", "zero", "zeros",
     # What a kernel may do on the way; who did the work does not show in it.
@@ -39,7 +44,8 @@ class Census(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         name = func._schema.name.partition("::")[2].strip("_")  # noqa: SLF001 - an overload has no public name
-        if func.namespace in ("aten", "prims") and name.removesuffix("_like").removesuffix("_strided") not in PLAIN:
+        is_plain = name in PLAIN or name.removesuffix("_like").removesuffix("_strided") in PLAIN
+        if func.namespace in ("aten", "prims") and not is_plain:
             self.calls.add(name)
         return func(*args, **(kwargs or {}))
 
@@ -57,11 +63,18 @@ def loaded(path: str) -> Any:
     return module
 
 
-def callables(module: Any) -> dict[str, str]:
-    """Return the functions and modules that a file defines, with the word for which it is."""
+def callables(module: Any, path: str) -> dict[str, str]:
+    """Return the functions and modules that a file defines, with the word for which it is; no imported ones."""
+    nodes = ast.walk(ast.parse(Path(path).read_text(encoding="utf-8")))
+    imported = {
+        (alias.asname or alias.name).partition(".")[0]
+        for node in nodes
+        if isinstance(node, (ast.Import, ast.ImportFrom))
+        for alias in node.names
+    }
     found = {}
     for name, value in vars(module).items():
-        if name.startswith("_") or name in HELPERS or getattr(value, "__module__", "") != "subject":
+        if name.startswith("_") or name in HELPERS or name in imported:
             continue
         if inspect.isclass(value) and issubclass(value, torch.nn.Module):
             found[name] = "module"
@@ -73,8 +86,10 @@ def callables(module: Any) -> dict[str, str]:
 def described(value: Any) -> dict[str, Any]:
     """Return what an input is."""
     if isinstance(value, torch.Tensor):
-        is_float = value.is_floating_point()
-        numbers = value.detach().double() if is_float else value
+        if value.is_floating_point() and not value.isfinite().all():
+            message = "get_inputs() returns numbers that are not finite; make such a mask inside of the reference"
+            raise ValueError(message)
+        numbers = value.detach().double() if value.is_floating_point() else value
         ends = [numbers.min().item(), numbers.max().item()] if value.numel() and not value.is_complex() else [0, 1]
         return {"shape": list(value.shape), "dtype": str(value.dtype).partition(".")[2], "ends": ends}
     if value is None or isinstance(value, (bool, int, float, str)):
@@ -99,7 +114,31 @@ def made(description: dict[str, Any]) -> Any:
 def parameters_of(module: Any) -> dict[str, dict[str, Any]]:
     """Return parameters and buffers with floating-point numbers, by name."""
     tensors = {**dict(module.named_parameters()), **dict(module.named_buffers())}
-    return {name: described(value) for name, value in tensors.items() if value.is_floating_point()}
+    finite = {name: value for name, value in tensors.items() if value.is_floating_point() and value.isfinite().all()}
+    return {name: described(value) for name, value in finite.items()}
+
+
+def reduced(inputs: list[Any], kept: set[int], function: Any) -> list[Any]:
+    """Return large inputs in smaller sizes, if the function takes that; sizes in `kept` stay."""
+    tensors = [value for value in inputs if isinstance(value, torch.Tensor)]
+    if max((value.numel() for value in tensors), default=0) <= LARGE:
+        return inputs
+    small = list(inputs)
+    for size in {size for value in tensors for size in value.shape if size > SMALL and size not in kept}:
+        small = [cut(value, size) if isinstance(value, torch.Tensor) else value for value in small]
+    try:
+        with torch.no_grad():
+            function(*small)
+    except Exception:  # noqa: BLE001 - whatever it raises, it refuses
+        return inputs
+    return small
+
+
+def cut(value: torch.Tensor, size: int) -> torch.Tensor:
+    """Return a tensor of which each dimension of a size is smaller."""
+    for dim, own in enumerate(value.shape):
+        value = value.narrow(dim, 0, SMALL) if own == size else value
+    return value.contiguous()
 
 
 def fixed_sizes(function: Any, inputs: list[Any]) -> list[int]:
@@ -124,36 +163,36 @@ def resized(value: torch.Tensor, size: int, new: int) -> torch.Tensor:
     return value
 
 
-def report(path: str, name: str, init: list[Any], examples: list[dict[str, Any]] | None) -> dict[str, Any]:
+def report(asked: dict[str, Any]) -> dict[str, Any]:
     """Return what a file has.
 
     Args:
-        path: The file.
-        name: What it is asked for; empty for ``Model`` or ``ModelNew``.
-        init: Arguments of the candidate's module.
-        examples: Inputs of the candidate, as they are described; ``None`` for a reference, which has its own.
+        asked: ``path``; ``name``, empty for ``Model`` or ``ModelNew``; of a candidate ``init``, the arguments of its
+            module, and ``examples``, its inputs as they are described; ``is_forward_only``.
     """
-    is_reference = examples is None
+    path, name, examples = asked["path"], asked["name"], asked["examples"]
     module = loaded(path)
-    found = callables(module)
-    chosen = name or ("Model" if is_reference else "ModelNew")
+    found = callables(module, path)
+    chosen = name or ("Model" if examples is None else "ModelNew")
     if name and name not in found:
         message = f"{Path(path).name} has no function or module {name!r}; it has {', '.join(found) or 'none'}"
         raise AttributeError(message)
     if chosen not in found:
         return {"callables": found}
-    kind, value = found[chosen], getattr(module, chosen)
-    answer: dict[str, Any] = {"callables": found, "chosen": chosen, "kind": kind}
-    if is_reference and hasattr(module, "get_init_inputs"):
+    value, init = getattr(module, chosen), asked["init"]
+    answer: dict[str, Any] = {"callables": found, "chosen": chosen, "kind": found[chosen]}
+    if examples is None and hasattr(module, "get_init_inputs"):
         init = list(module.get_init_inputs())
         answer["init"] = [described(item)["value"] for item in init]
-    if kind == "module":
+    if found[chosen] == "module":
         torch.manual_seed(0)
         value = value(*init)
         answer["parameters"] = parameters_of(value)
     if examples is not None:
+        print_answer(answer)  # What follows may take too long.
         with contextlib.suppress(Exception):  # What it raises is judged in a case.
-            answer["calls"] = census(value, [made(each) for each in examples])
+            inputs = [made(each) for each in examples]
+            answer["calls"] = census(value, inputs, is_forward_only=asked["is_forward_only"])
         return answer
     if not hasattr(module, "get_inputs"):
         message = f"{Path(path).name} has no get_inputs(), which returns a list of example inputs"
@@ -161,28 +200,42 @@ def report(path: str, name: str, init: list[Any], examples: list[dict[str, Any]]
     torch.manual_seed(0)
     inputs = list(module.get_inputs())
     answer["inputs"] = [described(item) for item in inputs]
+    kept = {size for each in answer.get("parameters", {}).values() for size in each["shape"]}
+    inputs = reduced(inputs, kept, value)
+    answer["examples"] = [described(item) for item in inputs]
     answer["fixed"] = fixed_sizes(value, inputs)
-    answer["calls"] = census(value, inputs)
+    answer["calls"] = census(value, inputs, is_forward_only=asked["is_forward_only"])
     return answer
 
 
-def census(function: Any, inputs: list[Any]) -> list[str]:
-    """Return the operators of torch that a call runs."""
-    with Census() as seen, torch.no_grad():
+def census(function: Any, inputs: list[Any], *, is_forward_only: bool) -> list[str]:
+    """Return the operators of torch that a call runs, with gradients as the cases have them."""
+    for value in inputs if not is_forward_only else ():
+        if isinstance(value, torch.Tensor) and value.is_floating_point():
+            value.requires_grad_()
+    with Census() as seen, torch.set_grad_enabled(not is_forward_only):
         function(*inputs)
     return sorted(seen.calls)
 
 
+def print_answer(answer: dict[str, Any]) -> None:
+    """Print an answer as a line; what a file prints is none, because it goes to the other stream."""
+    OUTPUT.write("\n" + json.dumps(answer) + "\n")
+    OUTPUT.flush()
+
+
+#: Where answers go.
+OUTPUT = sys.stdout
+
+
 def main() -> None:
-    """Print what a file has, of its path, a name or nothing, and as JSON arguments and a candidate's inputs."""
-    path, name, init, examples = sys.argv[1:]
-    # What a file prints is not its description.
+    """Print what a file has, of what is asked as JSON."""
     with contextlib.redirect_stdout(sys.stderr):
         try:
-            answer = report(path, name, json.loads(init), json.loads(examples))
+            answer = report(json.loads(sys.argv[1]))
         except BaseException as error:  # noqa: BLE001 - foreign code may raise anything
             answer = {"error": f"{type(error).__name__}: {error}"[:600]}
-    print("\n" + json.dumps(answer))  # noqa: T201
+    print_answer(answer)
 
 
 if __name__ == "__main__":

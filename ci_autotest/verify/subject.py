@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 import keyword
+import os
+import resource
 import shutil
 import subprocess
 import sys
 import sysconfig
+import tempfile
 from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -16,11 +19,14 @@ import msgspec
 
 from ci_autotest.errors import UsageError
 from ci_autotest.kinds import SubstituteCandidate
+from ci_autotest.values.sandbox import kept_environ
 
 _INSPECTOR: Final = Path(__file__).with_name("inspector.py")
 #: Seconds that a file may take to be imported and looked at.
 _INSPECTED_S: Final = 120
-_PRINTED_CHARS: Final = 4_000_000
+#: Bytes that a file may print while it is looked at, and of these those that are read.
+_PRINTED_BYTES: Final = 1 << 28
+_READ_BYTES: Final = 1 << 22
 #: Profiles of the test besides ordinary values: none. Of equal numbers, in rows that are repeated or tied, a
 #: normalization gives rounding alone, in which honest kernels differ.
 _PROFILES: Final = ()
@@ -42,8 +48,9 @@ class Description(msgspec.Struct, frozen=True, kw_only=True):
         init: Arguments of the module.
         parameters: Parameters and buffers of the module, as inputs are described, by name.
         inputs: What it takes: a shape, a dtype and the least and greatest number of a tensor, or a value.
+        examples: The same in sizes that are quick.
         fixed: Sizes that cannot be another one.
-        calls: Operators of torch that one call runs.
+        calls: Operators of torch that one call runs; ``None`` if that was not seen.
     """
 
     error: str = ""
@@ -53,8 +60,9 @@ class Description(msgspec.Struct, frozen=True, kw_only=True):
     init: list[Any] = []
     parameters: dict[str, dict[str, Any]] = {}
     inputs: list[dict[str, Any]] = []
+    examples: list[dict[str, Any]] = []
     fixed: list[int] = []
-    calls: list[str] = []
+    calls: list[str] | None = None
 
 
 class SubjectPlace(NamedTuple):
@@ -87,29 +95,68 @@ def place_of(text: str, role: str) -> SubjectPlace:
     raise UsageError(message)
 
 
+class Look(NamedTuple):
+    """How a file is looked at.
+
+    Attributes:
+        before: The beginning of the command, for a sandbox; empty for none.
+        is_forward_only: Whether calls have no gradients.
+    """
+
+    before: tuple[str, ...] = ()
+    is_forward_only: bool = False
+
+
 def inspected(
-    place: SubjectPlace, before: list[str], init: list[Any] | None = None, examples: list[dict[str, Any]] | None = None
+    place: SubjectPlace, look: Look, init: list[Any] | None = None, examples: list[dict[str, Any]] | None = None
 ) -> Description:
     """Return what a file has; it is imported in a process of its own.
 
     Args:
         place: The file.
-        before: The beginning of the command, for a sandbox.
+        look: How it is looked at.
         init: Arguments of the candidate's module.
         examples: Inputs of the candidate; ``None`` for a reference.
     """
-    words = [str(place.file), place.name, json.dumps(init or []), json.dumps(examples)]
-    command = [*before, sys.executable, "-I", "-B", str(_INSPECTOR), *words]
-    try:
-        done = subprocess.run(command, capture_output=True, stdin=subprocess.DEVNULL, timeout=_INSPECTED_S, check=False)
-    except subprocess.TimeoutExpired:
-        return Description(error=f"{place.file.name} was not imported within {_INSPECTED_S} s")
-    lines = done.stdout[-_PRINTED_CHARS:].decode(errors="replace").strip().splitlines()
-    try:
-        return msgspec.json.decode(lines[-1] if lines else "", type=Description)
-    except msgspec.MsgspecError:
-        said = " ".join(done.stderr.decode(errors="replace").split())[-300:]
-        return Description(error=f"{place.file.name} ended with status {done.returncode} while it was imported: {said}")
+    asked = {
+        "path": str(place.file), "name": place.name, "init": init or [], "examples": examples,
+        "is_forward_only": look.is_forward_only,
+    }  # fmt: skip
+    words = [sys.executable, "-I", "-B", str(_INSPECTOR), json.dumps(asked)]
+    # Of what is printed the end is kept, in a file that cannot grow for ever.
+    with tempfile.TemporaryFile() as printed, tempfile.TemporaryFile() as errors:
+        process = subprocess.Popen(
+            [*look.before, *words], stdin=subprocess.DEVNULL, stdout=printed, stderr=errors,
+            env=kept_environ() if look.before else None, preexec_fn=_limit_files,  # noqa: PLW1509 - this process has one thread
+        )  # fmt: skip
+        try:
+            status: int | None = process.wait(_INSPECTED_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+            status = None
+        lines = _end(printed).strip().splitlines()
+        try:
+            found = msgspec.json.decode(lines[-1] if lines else "", type=Description)
+        except msgspec.MsgspecError:
+            how = f"did not end within {_INSPECTED_S} s" if status is None else f"ended with status {status}"
+            found = Description(error=f"{place.file.name} {how} while it was imported: {_end(errors)[-300:]}")
+    return msgspec.structs.replace(found, error=_line(found.error))
+
+
+def _line(text: str) -> str:
+    """Return a text from outside as one line that a terminal can show."""
+    return " ".join("".join(each if each.isprintable() else " " for each in text).split())[:600]
+
+
+def _limit_files() -> None:
+    resource.setrlimit(resource.RLIMIT_FSIZE, (_PRINTED_BYTES, _PRINTED_BYTES))
+
+
+def _end(file: Any) -> str:
+    file.seek(max(file.seek(0, os.SEEK_END) - _READ_BYTES, 0))
+    text: str = file.read().decode(errors="replace")
+    return text
 
 
 def copied(place: SubjectPlace, root: Path) -> SubjectPlace:
@@ -156,6 +203,11 @@ def common_name(reference: Description, candidate: Description) -> str:
 
 #: The functions of ours that call what is verified.
 _SHIMS: Final = ("verify_reference.call", "verify_candidate.call")
+#: Names that the test has for something else.
+_NAMES_OF_A_TEST: Final = (
+    "autotest", "autotest_verify", "ci_autotest", "oneof", "random_tensor", "torch", "verify", "verify_candidate",
+    "verify_reference",
+)  # fmt: skip
 _SHIM: Final = '''"""The {role} as a function of tensors."""
 
 import importlib.util
@@ -232,7 +284,11 @@ def _targets(pair: Pair) -> tuple[str, str]:
     """
     stems = [place.file.stem for place in (pair.reference, pair.candidate)]
     folders = [sysconfig.get_paths()[name] for name in ("purelib", "platlib")]
-    taken = {*sys.stdlib_module_names, *(stem for stem in stems if PathFinder.find_spec(stem, folders) is not None)}
+    taken = {
+        *sys.stdlib_module_names,
+        *_NAMES_OF_A_TEST,
+        *(stem for stem in stems if PathFinder.find_spec(stem, folders) is not None),
+    }
     is_plain = all(stem.isidentifier() and not keyword.iskeyword(stem) and stem not in taken for stem in stems)
     if {pair.about.kind, pair.candidate_kind} != {"function"} or not is_plain or stems[0] == stems[1]:
         return _SHIMS

@@ -9,9 +9,12 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 import msgspec
 
 from ci_autotest.values.finding import counts_against
+from ci_autotest.values.result import CaseCounts
 from ci_autotest.values.schema import schema_of
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from ci_autotest.values.finding import Finding
     from ci_autotest.values.result import RunResult
 
@@ -21,7 +24,7 @@ Answer = Literal["accepted", "rejected", "undecided"]
 #: Exit statuses by verdict; 2 is a wrong command line, 4 a system without a sandbox.
 STATUSES: Final[dict[str, int]] = {"accepted": 0, "rejected": 1, "undecided": 3}
 #: What no verification asks.
-_NEVER_CHECKED: Final = (
+NEVER_CHECKED: Final = (
     "NaN, infinities and numbers beyond the range of the example's inputs",
     "inputs that are not contiguous",
     "speed",
@@ -32,17 +35,19 @@ _NEVER_CHECKED: Final = (
 
 
 class Authenticity(msgspec.Struct, frozen=True, kw_only=True):
-    """Which operators of torch the candidate calls by itself. Its own process says it, so that it can only reject.
+    """Which operators of torch the candidate calls by itself, as its own process says.
 
     Attributes:
         authentic: Whether it calls none of those that the reference calls; null if that was not asked, or not seen.
         calls: Operators of torch that its first call runs.
         shared: Those of them that the reference calls too, and that were not allowed.
+        is_unseen: Whether it was asked and could not be seen.
     """
 
     authentic: bool | None = None
     calls: list[str] = []
     shared: list[str] = []
+    is_unseen: bool = False
 
 
 class FailingProgram(msgspec.Struct, frozen=True, kw_only=True):
@@ -86,6 +91,9 @@ class VerifyVerdict(msgspec.Struct, frozen=True, kw_only=True):
         probes: Number of cases that were run many times, with other values, addresses and orders.
         finding: The smallest failing program; null if there is none.
         not_checked: What this verdict does not say.
+        reference_sha256: Digest of the reference's file.
+        candidate_sha256: Digest of the candidate's file, as it was run.
+        options: How it was asked: what else than the defaults.
         hidden: Whether the candidate could not know the seed: it was drawn after the candidate's file was read.
         seed: The seed of the cases, as text; empty with ``--public``.
         sandbox: What held the candidate; empty if nothing did.
@@ -104,6 +112,9 @@ class VerifyVerdict(msgspec.Struct, frozen=True, kw_only=True):
     probes: int = 0
     finding: FailingProgram | None = None
     not_checked: list[str] = []
+    reference_sha256: str = ""
+    candidate_sha256: str = ""
+    options: dict[str, str] = {}
     hidden: bool = False
     seed: str = ""
     sandbox: str = ""
@@ -122,28 +133,27 @@ def rejected(reason: str, **facts: Any) -> VerifyVerdict:
     return VerifyVerdict(verdict="rejected", reason=reason, not_checked=["everything but that"], **facts)
 
 
-def judged(result: RunResult, authenticity: Authenticity, *, is_forward_only: bool, **facts: Any) -> VerifyVerdict:
+def judged(result: RunResult, authenticity: Authenticity, unchecked: Sequence[str], **facts: Any) -> VerifyVerdict:
     """Return the verdict on a candidate whose cases were run.
 
     Args:
         result: The run.
         authenticity: Which operators of torch it calls.
-        is_forward_only: Whether gradients were not compared.
+        unchecked: What else than always was not checked.
         facts: Further fields of the verdict.
     """
-    counts = dict.fromkeys(("aligned", "misaligned", "crashed", "timed_out", "unsupported", "not_run"), 0)
+    counts = dict.fromkeys(CaseCounts.__struct_fields__, 0)
     for item in result.results:
         for name in counts:
             counts[name] += getattr(item.cases, name)
     failing = next((item for item in result.findings if counts_against(item) or item.outcome == "flaky"), None)
     answer, reason = _answer(result, authenticity, counts, failing)
-    compared = counts["aligned"] + counts["misaligned"] + counts["crashed"] + counts["timed_out"]
-    unchecked = [
-        *_NEVER_CHECKED,
-        *(["gradients"] if is_forward_only else ()),
+    compared = sum(count for name, count in counts.items() if name not in {"unsupported", "not_run", "skipped"})
+    all_unchecked = [
+        *NEVER_CHECKED,
+        *unchecked,
         *(f"{item.headline} (blame: {item.blame})" for item in result.findings if item is not failing),
         *(["some cases, for which there was no time"] if counts["not_run"] else ()),
-        *(["who did the work: that was not asked, or could not be seen"] if authenticity.authentic is None else ()),
     ]
     return VerifyVerdict(
         verdict=answer,
@@ -154,7 +164,7 @@ def judged(result: RunResult, authenticity: Authenticity, *, is_forward_only: bo
         profiles=dict(sorted(_profiles(result).items())),
         probes=sum(item.probes.run for item in result.results),
         finding=None if failing is None else _program_of(failing),
-        not_checked=unchecked,
+        not_checked=all_unchecked,
         **facts,
     )
 
@@ -165,25 +175,32 @@ def _answer(
     if failing is not None:
         return "rejected", failing.headline or f"it is {failing.outcome.replace('_', ' ')}"
     if authenticity.shared:
-        return (
-            "rejected",
-            f"it calls {', '.join(f'aten::{name}' for name in authenticity.shared)}, as the reference does",
-        )
+        names = ", ".join(f"aten::{name}" for name in authenticity.shared)
+        return "rejected", f"it calls {names}, as the reference does"
+    if counts["crashed"] or counts["timed_out"] or counts["flaky"]:
+        return "rejected", "it ends its process, hangs, or gives other values in another run"
+    doubt = _doubt(result, counts)
+    if not doubt and authenticity.is_unseen:
+        doubt = "who did the work could not be seen: its first call raises, or takes too long"
+    return ("undecided", doubt) if doubt else ("accepted", f"{counts['aligned']} cases are aligned")
+
+
+def _doubt(result: RunResult, counts: dict[str, int]) -> str:
+    """Return why a run without a fault of the candidate does not accept it; empty if it does."""
     # Of a difference for which the reference is to blame, or rounding, the candidate is free.
-    if result.findings and counts["aligned"] <= counts["misaligned"]:
-        return "undecided", f"the reference is at fault, or cannot be judged: {result.findings[0].headline}"
-    if result.broken:
-        return "undecided", result.broken[0].message.splitlines()[0]
-    if result.error is not None:
-        return "undecided", result.error.message.splitlines()[0]
+    if result.findings and counts["aligned"] <= counts["misaligned"] + counts["reference_off"]:
+        return f"the reference is at fault, or cannot be judged: {result.findings[0].headline}"
+    if result.broken or result.error is not None:
+        message = result.broken[0].message if result.broken else result.error.message if result.error else ""
+        return message.splitlines()[0]
     if not counts["aligned"]:
         reasons = [item.reason or item.refusal for item in result.results if item.reason or item.refusal]
-        return "undecided", "nothing could be compared" + (f": {reasons[0]}" if reasons else "")
+        return "nothing could be compared" + (f": {reasons[0]}" if reasons else "")
     if counts["unsupported"]:
-        return "undecided", f"{counts['unsupported']} cases could not be compared"
+        return f"{counts['unsupported']} cases could not be compared"
     if result.interrupted or 2 * counts["not_run"] > counts["aligned"]:
-        return "undecided", "the time was over before half of the cases had run"
-    return "accepted", f"{counts['aligned']} cases are aligned"
+        return "the time was over before half of the cases had run"
+    return ""
 
 
 def _profiles(result: RunResult) -> dict[str, int]:
@@ -208,18 +225,18 @@ def public(verdict: VerifyVerdict) -> VerifyVerdict:
     found = verdict.finding
     shown = None
     if found is not None:
-        shown = msgspec.structs.replace(
-            found, program="", message="", candidate="", reference="", headline="", pattern=""
-        )
-    reason = f"{found.kind} of a case differs" if found is not None else verdict.reason
-    return msgspec.structs.replace(verdict, finding=shown, seed="", reason=reason)
+        shown = FailingProgram(kind=found.kind, headline="", blame=found.blame, where=found.where)
+    # Reasons and what was not checked may name numbers behind a colon.
+    reason = f"the {found.kind} of a case differs" if found is not None else verdict.reason.partition(": ")[0]
+    kept = [each for each in verdict.not_checked if "(blame: " not in each]
+    return msgspec.structs.replace(verdict, finding=shown, seed="", reason=reason, not_checked=kept)
 
 
 def signed(verdict: VerifyVerdict, key: str) -> VerifyVerdict:
     """Return a verdict with its signature; without a key as it is."""
     if not key:
         return verdict
-    text = msgspec.json.encode(msgspec.structs.replace(verdict, signature=""), order="deterministic")
+    text = msgspec.json.encode(msgspec.structs.replace(verdict, signature=""), order="sorted")
     return msgspec.structs.replace(verdict, signature=hmac.new(key.encode(), text, hashlib.sha256).hexdigest())
 
 

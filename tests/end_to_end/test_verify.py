@@ -44,7 +44,7 @@ def test_verify__wrong_kernel__is_rejected_with_the_smallest_program_and_public_
     assert "found = kernel.f(x)" in verdict["finding"]["program"]
     assert verdict["not_checked"]
     plain = {**verdict, "signature": ""}
-    text = msgspec.json.encode(msgspec.convert(plain, VerifyVerdict), order="deterministic")
+    text = msgspec.json.encode(msgspec.convert(plain, VerifyVerdict), order="sorted")
     assert verdict["signature"] == hmac.new(b"key", text, hashlib.sha256).hexdigest()
     status, shown = verify(tmp_path, ZEROS, "--forward-only", "--seed", "7", "--public")
     assert (status, shown["seed"], shown["finding"]["program"], shown["finding"]["message"]) == (1, "", "", "")
@@ -55,7 +55,12 @@ def test_verify__wrong_kernel__is_rejected_with_the_smallest_program_and_public_
 def test_verify__right_kernel__is_accepted_and_its_operators_are_told(tmp_path: Path):
     status, verdict = verify(tmp_path, SOFTMAX)
     assert (status, verdict["verdict"], verdict["hidden"]) == (0, "accepted", True), verdict
-    assert verdict["authenticity"] == {"authentic": True, "calls": ["amax", "exp", "sum"], "shared": []}
+    assert verdict["authenticity"] == {
+        "authentic": True,
+        "calls": ["amax", "exp", "sum"],
+        "shared": [],
+        "is_unseen": False,
+    }
     assert verdict["probes"] > 0
 
 
@@ -116,12 +121,12 @@ def test_verify__candidate_looks_around__sees_its_file_and_nothing_of_ours(tmp_p
     looks = (
         "import os\n\nSEEN = {'files': sorted(os.listdir('.')), 'tmp': sorted(os.listdir('/tmp')), 'environ': sorted(os.environ),\n"
         "        'pids': len([p for p in os.listdir('/proc') if p.isdigit()]), 'home': os.path.exists('/root') and os.listdir('/root'),\n"
-        "        'net': os.listdir('/sys/class/net') if os.path.exists('/sys/class/net') else []}\n"
+        "        'first': open('/proc/1/environ').read(), 'net': os.listdir('/sys/class/net') if os.path.exists('/sys/class/net') else []}\n"
         "raise RuntimeError(str(SEEN))\n"
     )
     _, verdict = verify(tmp_path, looks, UNKNOWN="held")
     seen = verdict["reason"].partition("RuntimeError: ")[2]
-    assert "'UNKNOWN'" not in seen
+    assert "UNKNOWN" not in seen
     assert "problem.py" not in seen
     assert "'net': []" in seen, seen
 

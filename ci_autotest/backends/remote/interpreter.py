@@ -15,7 +15,7 @@ from ci_autotest.environments import RECIPES, package_of
 from ci_autotest.errors import UnavailableError
 from ci_autotest.values.kernel_scope import EVERYTHING
 from ci_autotest.values.process_end import exit_text
-from ci_autotest.values.sandbox import KEPT_VARIABLES
+from ci_autotest.values.sandbox import kept_environ
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -92,8 +92,7 @@ class Interpreter(NamedTuple):
 
     def environ(self) -> dict[str, str]:
         """Return the environment variables of the host; in a sandbox those that say how to compute."""
-        kept = {name: os.environ[name] for name in KEPT_VARIABLES if name in os.environ}
-        return {**(kept if self.sandbox else os.environ), **self.env}
+        return {**(kept_environ() if self.sandbox else os.environ), **self.env}
 
     def command(self, words: Sequence[str]) -> list[str]:
         """Return the command that starts the host, of the words that its interpreter takes."""

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 #: Seconds that an interpreter may take to import its framework.
 START_S: Final = 120.0
 _WAIT_S: Final = 5.0
+_SIGNALLED: Final = 128
 _PIPE_BYTES: Final = 1 << 18
 _PLACE: Final = struct.Struct("=qq")
 _PACKAGE: Final = str(Path(__file__).resolve().parents[2])
@@ -225,6 +226,9 @@ class HostProcess:
         # A host that closes its pipe is about to end. One that sent an invalid frame goes on, and must be killed.
         try:
             code = self._process.wait(0 if fault else _WAIT_S)
+            # A sandbox ends with 128 and the number of the signal that its process ended by.
+            is_signal = self._interpreter.sandbox and _SIGNALLED < code < _SIGNALLED + signal.NSIG
+            code = _SIGNALLED - code if is_signal else code
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()

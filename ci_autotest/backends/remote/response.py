@@ -192,6 +192,9 @@ class Reader:
                     if same is not None:
                         return same
                     data = self._fetched(number)
+                    if hashlib.blake2b(data, digest_size=16).hexdigest() != digest:
+                        message = "the host sent other elements than those that it had described."
+                        raise ResponseError(message)
                 case _:
                     message = f"the host described the place of a tensor as {str(place)[:100]}, which is invalid."
                     raise ResponseError(message)

@@ -402,6 +402,8 @@ def _run_text(needs: _HostNeeds, program: Program) -> str:
     given = list(dict.fromkeys([*takes, *leaves(program)]))
     called = "**given" if takes == given else f"**{{name: given[name] for name in {takes}}}"
     shown = [f"value of {names(program)[ref.index]}" for ref in output_refs(program)]
+    gradients = '{f"gradient of {name}": elements(each) for name, each in gradients.items()}'
+    gradients = gradients if needs.entry in {"repeated", "graphed"} else f"with_zeros({gradients}, EXPECTED)"
     read = "plain(elements(output))" if needs.plain else "elements(output)"
     weights = "weights = {i: tensor(*pair) for i, pair in COTANGENTS.items()}"
     lines = [
@@ -415,8 +417,7 @@ def _run_text(needs: _HostNeeds, program: Program) -> str:
         *(f"found[{shown[i]!r}] = 'raises' if outputs[{i}] else 'accepts'" for i in needs.refused),
         *([f"for name, output in zip({[name.removeprefix('value of ') for name in shown]}, outputs):",
            "    found.update(flags_of(name, output))"] if needs.flags else ()),
-        *(['found.update({f"gradient of {name}": unless_zero(elements(each)) for name, each in gradients.items()})']
-          if needs.backward else ()),
+        *([f"found.update({gradients})"] if needs.backward else ()),
         *(["found.update(after_run(given, weights))"] if needs.after else ()),
         *(["found[\"the candidate\"] = \"accepts\""] if needs.accepted and not needs.backward else ()),
         *(['found["the backward pass"] = "accepts" if any(g is not None for g in gradients.values()) else "raises"']

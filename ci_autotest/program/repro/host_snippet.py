@@ -143,7 +143,11 @@ def _words(module: str) -> _Words:
 def _reader(file: str) -> list[str]:
     # A pasted program has no `__file__`.
     (reader,) = FunctionLibrary(of_library("arrays")).used_by("stored")
-    return [*reader.replace('Path(__file__).with_name("tensors.safetensors")', f"Path({file!r})").splitlines(), "", ""]
+    return [
+        *reader.replace('Path(__file__).resolve().with_name("tensors.safetensors")', f"Path({file!r})").splitlines(),
+        "",
+        "",
+    ]
 
 
 def _made(recording: Recording, program: Program, words: _Words) -> list[str]:

@@ -30,7 +30,7 @@ def array_pair(recording: Recording, key: str, spec: TensorSpec) -> str:
 
 def array_expression(recording: Recording, key: str, spec: TensorSpec) -> str:
     """Return the expression of an array in the shape of ``spec``; bfloat16 becomes float32 of the same values."""
-    dtype = _WIDENED if spec.dtype in BITS else spec.dtype
+    dtype = _numpy(spec)
     if _is_stored(spec):
         # The file has the bits of a bfloat16; shifted by 16 they are those of a float32.
         kind = "<u2" if spec.dtype in BITS else dtype
@@ -47,6 +47,11 @@ def array_expression(recording: Recording, key: str, spec: TensorSpec) -> str:
         return f"{flat}.reshape({spec.shape})"
     strides = tuple(stride * np.dtype(dtype).itemsize for stride in spec.strides)
     return f"np.lib.stride_tricks.as_strided({flat}[{spec.offset}:], {spec.shape}, {strides})"
+
+
+def _numpy(spec: TensorSpec) -> str:
+    """Return the dtype with which numpy holds the elements of a spec."""
+    return _WIDENED if spec.dtype in BITS else spec.dtype
 
 
 def _is_stored(spec: TensorSpec) -> bool:
@@ -68,7 +73,7 @@ def host_output_texts(recording: Recording) -> dict[int, str]:
 
 
 def carried_by_name(recording: Recording, prefix: str, host: Mapping[str, Any], named: Sequence[str]) -> dict[str, str]:
-    """Return the tensors under a prefix by their name in the script; ``None`` for a missing one, and gradients of zero.
+    """Return the tensors under a prefix by their name in the script; zeros for a missing gradient, else ``None``.
 
     A framework that differentiates functions returns zeros where no output depends on an input, so none is missing.
     """
@@ -84,11 +89,7 @@ def carried_by_name(recording: Recording, prefix: str, host: Mapping[str, Any], 
                 is_inside = parameter and (index, parameter) not in parameters
                 spec = recording.expected.get(key)
                 name = f"{named[place]}.{parameter}" if is_inside else named[place]
-                is_none = spec is None or (prefix == "gradient_" and not _has_any(recording, key, spec))
-                found[name] = "None" if spec is None or is_none else array_pair(recording, key, spec)
+                leaf = recording.program.steps[index].spec if prefix == "gradient_" and not parameter else None
+                zeros = "None" if leaf is None else f"(np.zeros({leaf.shape}, {_numpy(leaf)!r}), {leaf.dtype!r})"
+                found[name] = zeros if spec is None else array_pair(recording, key, spec)
     return found
-
-
-def _has_any(recording: Recording, key: str, spec: TensorSpec) -> bool:
-    """Whether a tensor has an element that is not zero."""
-    return bool(array_of(recording.tensors[key], spec.dtype, (spec.storage_size,)).any())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 from ci_autotest.program.function_source import FunctionLibrary
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Collection, Iterable, Sequence
 
 _FIXED: Final = '"fixed: nothing differs from the reference any more"'
 _SAID: Final = f'print("misaligned: the candidate is not fixed" if status else {_FIXED})'
@@ -25,7 +26,8 @@ class Script:
         sides: Functions of the program: its inputs and its sides.
         values: What the script carries.
         between: Definitions that the sides use, and that are not of the library.
-        run: The function that runs a side.
+        taken: Names of the user's modules, which functions of the library cannot have.
+        run: The function that runs a side, or a line above what compares.
         end: The lines that run the script.
     """
 
@@ -35,6 +37,7 @@ class Script:
     run: str
     end: str
     between: Sequence[str] = ()
+    taken: Collection[str] = ()
     first: str = ""
 
     def text(self, head: Callable[[set[str], Sequence[str]], str]) -> str:
@@ -46,13 +49,15 @@ class Script:
         """
         library = FunctionLibrary(self.modules)
         first = library.used_by(self.first)
-        below = [
-            *self.sides,
-            *library.used_by(self.values), self.values,
-            *self.between,
-            *library.used_by("\n".join([*self.sides, self.run])), self.run,
-            *library.used_by(self.end), self.end,
-        ]  # fmt: skip
+        carried = [*library.used_by(self.values), self.values]
+        sides = library.used_by("\n".join(self.sides), self.taken)
+        runs = [*sides, *library.used_by(self.run), self.run, *library.used_by(self.end), self.end]
+        clashes = "|".join(name for name in library.taken if name in self.taken)
+        if clashes:  # A name before a dot is the module's.
+            carried, runs = (
+                [re.sub(rf"\b({clashes})\b(?!\.)", r"\1_0", text) for text in part] for part in (carried, runs)
+            )
+        below = [*self.sides, *carried, *self.between, *runs]
         blocks = [head(library.imports, first), *below]
         return "\n\n\n".join(text.strip("\n") for text in blocks if text) + "\n"
 

@@ -42,7 +42,7 @@ from ci_autotest.program.repro.carried_values import (
     texts_by_name,
 )
 from ci_autotest.program.repro.module_ranks import batch_lines, module_imports
-from ci_autotest.program.repro.operator_modules import import_lines
+from ci_autotest.program.repro.operator_modules import import_lines, operator_modules
 from ci_autotest.program.repro.ranks import group_lines, is_on_gpus, mesh_lines, starts_ranks
 from ci_autotest.program.repro.replaced_classes import IS_CANDIDATE, class_modules, classes_of, setup_of
 from ci_autotest.program.repro.script import Script, import_block, last_lines, of_library, standard
@@ -59,7 +59,9 @@ if TYPE_CHECKING:
 #: Kinds that the forward pass shows, unless the finding itself is about the backward pass.
 _FORWARD: Final = frozenset({"value", "shape", "dtype", "aliasing", "metadata", "nondeterminism"})
 #: Names of functions that the bodies of a script may call.
-_USED_BY_BODIES: Final = ("stored", "checked", "replicated", "through_onnx", "through_export")
+_USED_BY_BODIES: Final = (
+    "stored", "checked", "replicated", "through_onnx", "through_export", "dist", "Replace", "REPLACED", "ResultBands",
+)  # fmt: skip
 _HEAD: Final = '''"""%(title)s
 
 %(message)s
@@ -182,6 +184,7 @@ def repro_text(recording: Recording, facts: ScriptFacts) -> str:
     ]
     script = Script(
         modules=_modules_of(needs, facts),
+        taken={path.partition(".")[0] for path in [*_modules(recording), *operator_modules(program)]},
         sides=sides,
         values=_values(recording, facts, literals, needs),
         run=_run_text(recording, needs, given),

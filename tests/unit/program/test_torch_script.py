@@ -214,6 +214,21 @@ def test_repro_text__any_kind__compiles_and_imports_torch_and_kernels_only(body,
     }
 
 
+@pytest.mark.parametrize("name", ["plain", "apart", "main", "assert_alike"])
+def test_repro_text__module_named_as_a_function_of_the_library__is_called(name: str, tmp_path, monkeypatch, capsys):
+    module = ModuleType(name)
+    module.exp = real.exp
+    monkeypatch.setitem(sys.modules, name, module)
+    live = live_of(record(lambda: torch.exp(x()).sum().item()))
+    note = repro_note(SubstituteCandidate(name="kernels", replace={"torch.exp": f"{name}.exp"}), live.program.steps)
+    recording = with_expected(to_recording(live, note), live, TorchBackend())
+    text = repro_text(recording, TOLD)
+    end = text.rpartition("    status = ")[2].partition("\n")[0]
+    scope = {"__name__": "repro", "__file__": str(tmp_path / "repro.py"), "__doc__": "a title"}
+    exec(compile(text, "repro.py", "exec"), scope)  # noqa: S102 - what is under test
+    assert eval(end, scope) == 0, capsys.readouterr().out  # noqa: S307 - likewise
+
+
 def test_repro_text__small_tensors__need_no_file(kernels):
     assert "stored(" not in script(BODIES["a call"])[0]
     assert "stored(name, dtype)" in script(BODIES["a large tensor"])[0]

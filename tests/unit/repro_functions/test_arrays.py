@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ci_autotest.repro_functions import arrays, exact_arrays, tensors
-from tests.unit.repro_functions import test_tensors as of_torch
+from ci_autotest.repro_functions import arrays, exact_arrays, exact_tensors, tensors
+from tests import tensor_pairs
 
-PAIRS = {name: pair for name, pair in of_torch.PAIRS.items() if "sparse" not in name}
+PAIRS = {name: pair for name, pair in tensor_pairs.PAIRS.items() if "sparse" not in name}
 
 
 def in_numpy(value: Any) -> Any:
@@ -29,16 +29,26 @@ def test_apart__every_pair__differs_as_with_torch(pair: Any, is_exact: bool, mon
             monkeypatch.setattr(module, name, value, raising=False)
     if is_exact:
         monkeypatch.setattr(arrays, "assert_alike", exact_arrays.assert_alike)
-        monkeypatch.setattr(tensors, "assert_alike", of_torch.exact_tensors.assert_alike)
+        monkeypatch.setattr(tensors, "assert_alike", exact_tensors.assert_alike)
     found = arrays.apart(*map(in_numpy, pair))
     assert bool(found) == bool(tensors.apart(*pair)), found
 
 
-@pytest.mark.parametrize(
-    ("gradient", "is_none"), [(None, True), ((np.zeros(2), "float32"), True), ((np.ones(2), "float32"), False)]
-)
-def test_unless_zero__gradient_of_zeros__is_as_none(gradient: Any, is_none: bool):
-    assert (arrays.unless_zero(gradient) is None) is is_none
+def test_with_zeros__no_gradient__is_as_one_of_zeros():
+    ones = (np.ones(2, np.float32), "float32")
+    found = arrays.with_zeros(
+        {"gradient of x": None, "gradient of y": ones}, {"gradient of x": ones, "gradient of y": ones}
+    )
+    assert found["gradient of x"][0].tolist() == [0.0, 0.0]
+    assert found["gradient of y"] is ones
+
+
+@pytest.mark.parametrize("other", [1, 1.0, True, np.float64(1.0)])
+def test_plain__numbers__are_the_same_as_in_a_run(other: Any, monkeypatch: Any):
+    for name, value in (("RTOL", 1e-6), ("ATOL", 1e-5), ("CHECK_DTYPE", True)):
+        monkeypatch.setattr(arrays, name, value, raising=False)
+    assert arrays.apart(arrays.plain(1.0), arrays.plain(other)) == ""
+    assert arrays.apart(arrays.plain(2), arrays.plain(other))
 
 
 @pytest.mark.parametrize(

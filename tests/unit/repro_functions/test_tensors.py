@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -11,38 +12,7 @@ from ci_autotest.alignment.compare import compare
 from ci_autotest.backends.snapshots import observed
 from ci_autotest.repro_functions import exact_tensors, sides, tensors
 from ci_autotest.values.tolerance import Tolerance
-
-NAN, INF = float("nan"), float("inf")
-
-
-def t(*values: Any, dtype: torch.dtype = torch.float32) -> torch.Tensor:
-    return torch.tensor(values, dtype=dtype)
-
-
-PAIRS = {
-    "equal": (t(1.0, -2.0), t(1.0, -2.0)),
-    "within": (t(1.0 + 1e-6), t(1.0)),
-    "beyond": (t(1.0 + 1e-3), t(1.0)),
-    "signs of zeros": (t(-0.0), t(0.0)),
-    "NaN on both": (t(NAN, 1.0), t(NAN, 1.0)),
-    "NaN on one": (t(NAN), t(1.0)),
-    "infinities": (t(INF, -INF), t(INF, -INF)),
-    "other infinity": (t(INF), t(-INF)),
-    "shapes": (t(1.0), t(1.0, 1.0)),
-    "dtypes": (t(1.0, dtype=torch.float64), t(1.0)),
-    "no tensor": (None, t(1.0)),
-    "bfloat16 within": (t(1.0078125, dtype=torch.bfloat16), t(1.0, dtype=torch.bfloat16)),
-    "bfloat16 beyond": (t(1.5, dtype=torch.bfloat16), t(1.0, dtype=torch.bfloat16)),
-    "float16 at the limit": (t(1.001, dtype=torch.float16), t(1.0, dtype=torch.float16)),
-    "integers beyond float64": (t(2**60 + 1, dtype=torch.int64), t(2**60, dtype=torch.int64)),
-    "small integers": (t(200, dtype=torch.uint8), t(201, dtype=torch.uint8)),
-    "booleans": (t(True, False, dtype=torch.bool), t(True, True, dtype=torch.bool)),
-    "complex": (t(1 + 2j, dtype=torch.complex64), t(1 + 2.1j, dtype=torch.complex64)),
-    "equal complex": (t(1 + 2j, dtype=torch.complex64), t(1 + 2j, dtype=torch.complex64)),
-    "empty": (torch.ones(0, 3), torch.ones(0, 3)),
-    "sparse": (torch.eye(3).to_sparse(), (2 * torch.eye(3)).to_sparse()),
-    "a scalar": (torch.tensor(2.0), torch.tensor(3.0)),
-}
+from tests.tensor_pairs import PAIRS, t
 
 
 @pytest.fixture(params=["tolerance", "bitwise"])
@@ -75,7 +45,7 @@ def test_apart__a_difference__says_how_many_elements_how_much_and_where(monkeypa
 
 @pytest.mark.parametrize(
     ("value", "kept"),
-    [(True, True), (3, 3), ("raises", "raises"), (torch.float16, torch.float16), (torch.Size([1, 2]), [1, 2]),
+    [("raises", "raises"), (2**60, 2**60), (torch.float16, torch.float16), (torch.Size([1, 2]), [1, 2]),
      ([1, 2], [1, 2]), (None, None), (object(), "an object")],
     ids=lambda value: type(value).__name__,
 )  # fmt: skip
@@ -83,8 +53,12 @@ def test_plain__a_value_that_is_no_tensor__is_what_is_compared_of_it(value: obje
     assert tensors.plain(value) == kept
 
 
-def test_plain__floats__are_compared_within_the_tolerance():
-    assert torch.equal(tensors.plain(2.5), torch.tensor(2.5, dtype=torch.float64))
+@pytest.mark.parametrize("other", [1, 1.0, True, np.float64(1.0)])
+def test_plain__numbers__are_the_same_as_in_a_run(other: Any, monkeypatch: pytest.MonkeyPatch):
+    for name, value in (("RTOL", 1e-6), ("ATOL", 1e-5), ("CHECK_DTYPE", True)):
+        monkeypatch.setattr(tensors, name, value, raising=False)
+    assert tensors.apart(tensors.plain(1.0), tensors.plain(other)) == ""
+    assert tensors.apart(tensors.plain(2), tensors.plain(other))
 
 
 def test_gradients_of__what_no_output_depends_on__is_zero():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import hmac
 import json
 from pathlib import Path
 from typing import Any
@@ -22,7 +24,7 @@ def verdict(findings: tuple[Any, ...] = (), *, who: Authenticity = OWN, **counts
     """Return the verdict on a run with these findings and numbers of cases."""
     given = samples.outcome(cases=CaseCounts(**counts))
     result = msgspec.structs.replace(samples.run(), results=(given,), findings=findings, broken=(), error=None)
-    return judged(result, who, is_forward_only=False)
+    return judged(result, who, [])
 
 
 def finding(**changes: Any) -> Any:
@@ -37,8 +39,10 @@ def finding(**changes: Any) -> Any:
         (verdict((finding(),), aligned=23, misaligned=1), "rejected"),
         (verdict((finding(outcome="crashed", kind="crash"),), aligned=23, crashed=1), "rejected"),
         (verdict((finding(outcome="flaky"),), aligned=23, misaligned=1), "rejected"),
-        (verdict((finding(blame="reference"),), aligned=23, misaligned=1), "accepted"),
-        (verdict((finding(blame="reference"),), aligned=3, misaligned=20), "undecided"),
+        (verdict((finding(blame="reference"),), aligned=23, reference_off=1), "accepted"),
+        (verdict((finding(blame="reference"),), aligned=3, reference_off=20), "undecided"),
+        (verdict(aligned=23, flaky=1), "rejected"),
+        (verdict(aligned=24, who=Authenticity(is_unseen=True)), "undecided"),
         (verdict(not_run=24), "undecided"),
         (verdict(aligned=4, not_run=20), "undecided"),
         (verdict(aligned=20, unsupported=4), "undecided"),
@@ -50,8 +54,9 @@ def test_judged__result_of_a_run__is_one_answer(found: VerifyVerdict, answer: st
 
 
 def test_judged__difference_that_the_reference_owes__is_told():
-    found = verdict((finding(blame="reference", headline="off by a hair"),), aligned=23, misaligned=1)
-    assert any("off by a hair (blame: reference)" in each for each in found.not_checked)
+    found = verdict((finding(blame="reference", headline="off by 0.7"),), aligned=23, reference_off=1)
+    assert any("off by 0.7 (blame: reference)" in each for each in found.not_checked)
+    assert "0.7" not in msgspec.json.encode(public(found)).decode()
 
 
 def test_public__finding__has_nothing_of_the_hidden_case():
@@ -68,6 +73,10 @@ def test_signed__other_document__has_another_signature():
     assert one.signature
     assert one.signature != other.signature
     assert signed(one, "key") == one
+    # As the guide says, with Python's own library alone.
+    plain = {**json.loads(msgspec.json.encode(one)), "signature": ""}
+    text = json.dumps(plain, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
+    assert hmac.new(b"key", text, hashlib.sha256).hexdigest() == one.signature
 
 
 def test_schema__shipped_file__is_that_of_the_type():
