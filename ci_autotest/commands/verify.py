@@ -145,6 +145,7 @@ def _unchecked(asked: Verification, pair: Pair) -> list[str]:
     return [
         *(["gradients"] if asked.is_forward_only else ()),
         *(["other parameters than those of one seed, as the candidate's have other names"] if has_own_weights else ()),
+        *(["what buffers hold after a call"] if any(each.get("is_buffer") for each in pair.about.parameters.values()) else ()),
         *(["who did the work"] if not asked.asks_authenticity else ()),
     ]  # fmt: skip
 

@@ -113,9 +113,10 @@ def made(description: dict[str, Any]) -> Any:
 
 def parameters_of(module: Any) -> dict[str, dict[str, Any]]:
     """Return parameters and buffers with floating-point numbers, by name."""
-    tensors = {**dict(module.named_parameters()), **dict(module.named_buffers())}
+    buffers = dict(module.named_buffers())
+    tensors = {**dict(module.named_parameters()), **buffers}
     finite = {name: value for name, value in tensors.items() if value.is_floating_point() and value.isfinite().all()}
-    return {name: described(value) for name, value in finite.items()}
+    return {name: {**described(value), "is_buffer": name in buffers} for name, value in finite.items()}
 
 
 def reduced(inputs: list[Any], kept: set[int], function: Any) -> list[Any]:

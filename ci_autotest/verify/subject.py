@@ -308,7 +308,11 @@ def _shim(role: str, pair: Pair) -> str:
         gives = f"_model({', '.join(takes)})"
         if pair.has_parameters:
             # A buffer that a call writes to is a copy, because the reference writes to its own too.
-            state = ", ".join(f"{path!r}: {at}" for path, at in zip(about.parameters, own, strict=True))
+            copies = [
+                f"{at}.clone()" if each.get("is_buffer") else at
+                for at, each in zip(own, about.parameters.values(), strict=True)
+            ]
+            state = ", ".join(f"{path!r}: {text}" for path, text in zip(about.parameters, copies, strict=True))
             given = "".join(f"{at}, " for at in takes)
             gives = f"torch.func.functional_call(_model, {{{state}}}, ({given}))"
     return _SHIM.format(
@@ -363,7 +367,7 @@ def _input(description: dict[str, Any], free: set[int]) -> str:
     if dtype.startswith(("float", "bfloat")):
         # Constants, as weights of ones, become numbers around them.
         low, high = (low - 0.5, high + 0.5) if low == high else (low, high)
-        ends = f"low={low!r}, high={high!r}"
+        ends = f"low={low!r}, high={high!r}{', requires_grad=False' if description.get('is_buffer') else ''}"
     else:
         ends = f"low={low!r}, high={high + 1!r}"
     return f"random_tensor(dims=[{dims}], dtype=torch.{dtype}, {ends})"

@@ -5,13 +5,14 @@ from __future__ import annotations
 import hashlib
 import hmac
 import json
-import shutil
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
+from ci_autotest.errors import UnavailableError
+from ci_autotest.values.sandbox import sandboxed
 from ci_autotest.verify.verdict import VerifyVerdict, json_schema
 from tests.projects import Project, processes, wait_until
 from tests.verify_corpus import CHEATS, HONEST, PROBLEMS
@@ -19,7 +20,17 @@ from tests.verify_corpus import CHEATS, HONEST, PROBLEMS
 SOFTMAX = "import torch\n\n\ndef f(x):\n    e = torch.exp(x - x.amax(-1, keepdim=True))\n    return e / e.sum(-1, keepdim=True)\n"
 ZEROS = "import torch\n\n\ndef f(x):\n    return torch.zeros_like(x)\n"
 
-pytestmark = pytest.mark.skipif(shutil.which("bwrap") is None, reason="needs bubblewrap")
+
+def lacking() -> str:
+    """Return why there is no sandbox here; empty if there is one."""
+    try:
+        sandboxed([])
+    except UnavailableError as error:
+        return str(error)
+    return ""
+
+
+pytestmark = pytest.mark.skipif(bool(lacking()), reason=lacking())
 
 
 def verify(

@@ -63,6 +63,14 @@ def test_write_project__module__its_parameters_are_inputs_and_their_sizes_stay(t
     assert "torch.func.functional_call(_model, {'linear.weight': p0}, (x0, ))" in shim
 
 
+def test_write_project__buffer__is_a_copy_for_each_call(tmp_path: Path):
+    mean = {"shape": [32], "dtype": "float32", "ends": [0.0, 0.0], "is_buffer": True}
+    text, _, _ = project(tmp_path, kind="module", init=[32], parameters={"running_mean": mean})
+    assert "dims=[32], dtype=torch.float32, low=-0.5, high=0.5, requires_grad=False" in text
+    shim = (tmp_path / "root" / "verify_reference.py").read_text()
+    assert "functional_call(_model, {'running_mean': p0.clone()}, (x0, ))" in shim
+
+
 @pytest.mark.parametrize(
     ("description", "text"),
     [
