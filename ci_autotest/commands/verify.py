@@ -141,11 +141,12 @@ def _options(asked: Verification) -> dict[str, str]:
 
 def _unchecked(asked: Verification, pair: Pair) -> list[str]:
     """Return what these cases leave out besides what all do."""
-    has_own_weights = bool(pair.about.parameters) and not pair.has_parameters
+    parameters = pair.about.parameters
+    has_own_weights = bool(parameters) and not pair.has_parameters
     return [
         *(["gradients"] if asked.is_forward_only else ()),
         *(["other parameters than those of one seed, as the candidate's have other names"] if has_own_weights else ()),
-        *(["what buffers hold after a call"] if any(each.get("is_buffer") for each in pair.about.parameters.values()) else ()),
+        *(["what buffers hold after a call"] if any(each.get("is_buffer") for each in parameters.values()) else ()),
         *(["who did the work"] if not asked.asks_authenticity else ()),
     ]  # fmt: skip
 
