@@ -72,7 +72,7 @@ def test_run__four_error_programs_of_the_suite__two_are_refused_and_two_are_leni
         "leaf_is_moved_into_the_graph", "value_that_backward_needs_is_changed",
     }  # fmt: skip
     assert "# is accepted; the reference rejects it" in found["program"]
-    assert_shows_itself(project, found, "value of refusal: candidate 'accepts', reference 'raises'")
+    assert_shows_itself(project, found, "the last call: candidate 'accepts', reference 'raises'")
     assert done.status == 1
 
 

@@ -76,7 +76,7 @@ def test_run__kind_and_source_of_a_package__has_a_finding_a_repro_and_a_comment(
     assert outcomes == {"source:toy/smooth::gelu": "misaligned", "source:toy/smooth::sigmoid": "aligned"}
     assert "torch.nn.functional.gelu" in (output / "comment.md").read_text()
     script = output / "findings" / finding["id"] / "repro.py"
-    assert "ci_autotest_toy.compiler.compiled(body, tensors, level=2)" in script.read_text()
+    assert "ci_autotest_toy.compiler.compiled(*body, level=2)" in script.read_text()
     again = subprocess.run([str(environment.python), str(script)], capture_output=True, text=True, check=False)
     assert again.returncode == 1, again.stdout + again.stderr
 

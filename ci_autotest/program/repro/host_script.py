@@ -268,7 +268,7 @@ def _expected(recording: Recording, host: Mapping[str, Any], needs: _HostNeeds) 
     program, named = host["program"], names(host["program"])
     shown = [named[ref.index] for ref in output_refs(program)]
     if needs.accepted and not needs.backward:
-        return {"the candidate": "'raises'"}
+        return {"the last call": "'raises'"}
     found = {
         f"value of {shown[i]}": "'raises'" if i in needs.refused else text
         for i, text in host_output_texts(recording).items()
@@ -419,7 +419,7 @@ def _run_text(needs: _HostNeeds, program: Program) -> str:
            "    found.update(flags_of(name, output))"] if needs.flags else ()),
         *([f"found.update({gradients})"] if needs.backward else ()),
         *(["found.update(after_run(given, weights))"] if needs.after else ()),
-        *(["found[\"the candidate\"] = \"accepts\""] if needs.accepted and not needs.backward else ()),
+        *(["found[\"the last call\"] = \"accepts\""] if needs.accepted and not needs.backward else ()),
         *(['found["the backward pass"] = "accepts" if any(g is not None for g in gradients.values()) else "raises"']
           if needs.accepted and needs.backward else ()),
         "return found",
