@@ -20,7 +20,7 @@ from ci_autotest.commands.request_parsing import request_of
 from ci_autotest.commands.run import run
 from ci_autotest.errors import UsageError
 from ci_autotest.values.sandbox import sandboxed
-from ci_autotest.verify.subject import Look, Pair, common_name, copied, inspected, place_of, write_project
+from ci_autotest.verify.subject import InspectorCommand, Pair, common_name, copied, inspected, place_of, write_project
 from ci_autotest.verify.verdict import STATUSES, Authenticity, judged, public, rejected, signed, undecided
 from ci_autotest.version import VERSION
 
@@ -101,7 +101,7 @@ def _verdict(
             "options": _options(asked),
         }  # fmt: skip
         before = (*sandboxed([str(own.file.parent), *map(str, asked.include)]), "--")
-        inside, outside = Look(before, asked.is_forward_only), Look((), asked.is_forward_only)
+        inside, outside = InspectorCommand(before, asked.is_forward_only), InspectorCommand((), asked.is_forward_only)
         about = inspected(reference, outside)
         if about.error:
             return undecided(f"the reference cannot be used: {about.error}", **facts)

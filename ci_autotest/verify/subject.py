@@ -95,7 +95,7 @@ def place_of(text: str, role: str) -> SubjectPlace:
     raise UsageError(message)
 
 
-class Look(NamedTuple):
+class InspectorCommand(NamedTuple):
     """How a file is looked at.
 
     Attributes:
@@ -108,26 +108,29 @@ class Look(NamedTuple):
 
 
 def inspected(
-    place: SubjectPlace, look: Look, init: list[Any] | None = None, examples: list[dict[str, Any]] | None = None
+    place: SubjectPlace,
+    how: InspectorCommand,
+    init: list[Any] | None = None,
+    examples: list[dict[str, Any]] | None = None,
 ) -> Description:
     """Return what a file has; it is imported in a process of its own.
 
     Args:
         place: The file.
-        look: How it is looked at.
+        how: How it is looked at.
         init: Arguments of the candidate's module.
         examples: Inputs of the candidate; ``None`` for a reference.
     """
     asked = {
         "path": str(place.file), "name": place.name, "init": init or [], "examples": examples,
-        "is_forward_only": look.is_forward_only,
+        "is_forward_only": how.is_forward_only,
     }  # fmt: skip
     words = [sys.executable, "-I", "-B", str(_INSPECTOR), json.dumps(asked)]
     # Of what is printed the end is kept, in a file that cannot grow for ever.
     with tempfile.TemporaryFile() as printed, tempfile.TemporaryFile() as errors:
         process = subprocess.Popen(
-            [*look.before, *words], stdin=subprocess.DEVNULL, stdout=printed, stderr=errors,
-            env=kept_environ() if look.before else None, preexec_fn=_limit_files,  # noqa: PLW1509 - this process has one thread
+            [*how.before, *words], stdin=subprocess.DEVNULL, stdout=printed, stderr=errors,
+            env=kept_environ() if how.before else None, preexec_fn=_limit_files,  # noqa: PLW1509 - this process has one thread
         )  # fmt: skip
         try:
             status: int | None = process.wait(_INSPECTED_S)
@@ -139,8 +142,8 @@ def inspected(
         try:
             found = msgspec.json.decode(lines[-1] if lines else "", type=Description)
         except msgspec.MsgspecError:
-            how = f"did not end within {_INSPECTED_S} s" if status is None else f"ended with status {status}"
-            found = Description(error=f"{place.file.name} {how} while it was imported: {_end(errors)[-300:]}")
+            ending = f"did not end within {_INSPECTED_S} s" if status is None else f"ended with status {status}"
+            found = Description(error=f"{place.file.name} {ending} while it was imported: {_end(errors)[-300:]}")
     return msgspec.structs.replace(found, error=_line(found.error))
 
 
