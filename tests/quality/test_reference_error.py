@@ -36,6 +36,7 @@ def test_allowed_by__greater_factor__allows_for_more_roundings_and_for_a_referen
     assert not more.misaligned(exact.float() * (1 + 2.0**-22), exact.float()).any()
     assert more.misaligned(exact.float().bfloat16().float(), exact.float()).any()
     assert more.misaligned(real.zeros(64), exact.float()).all()
+    assert more.text.endswith("16 times that and 8 roundings are allowed")
 
 
 @pytest.mark.parametrize(

@@ -64,7 +64,9 @@ class Allowed(NamedTuple):
     @property
     def text(self) -> str:
         """The measure in words."""
-        allowed = f"{self.tolerance.factor:g} times that and one rounding are allowed"
+        factor = self.tolerance.factor
+        roundings = f"{factor / ERROR_FACTOR:g} roundings" if factor > ERROR_FACTOR else "one rounding"
+        allowed = f"{factor:g} times that and {roundings} are allowed"
         return f"the reference itself is off from float64 by up to {self.error:.3g}; {allowed}"
 
 
