@@ -66,7 +66,7 @@ class Verification:
     include: tuple[Path, ...] = ()
 
 
-def verify(asked: Verification, environ: Mapping[str, str], stream: TextIO) -> int:
+def verify(options: Verification, environ: Mapping[str, str], stream: TextIO) -> int:
     """Print the verdict; return 0 if it is accepted, 1 if rejected, 3 if undecided.
 
     Raises:
@@ -74,34 +74,37 @@ def verify(asked: Verification, environ: Mapping[str, str], stream: TextIO) -> i
         UnavailableError: This system has no sandbox.
     """
     begun = time.monotonic()
-    reference, candidate = place_of(asked.reference, "REFERENCE"), place_of(asked.candidate, "CANDIDATE")
+    reference, candidate = place_of(options.reference, "REFERENCE"), place_of(options.candidate, "CANDIDATE")
     if reference == candidate:
         message = "REFERENCE and CANDIDATE are the same."
         raise UsageError(message)
-    for folder in asked.include:
+    for folder in options.include:
         if reference.file.is_relative_to(folder.resolve()):
             message = f"--include {folder} would show REFERENCE to the candidate. Give a folder without it."
             raise UsageError(message)
     sandboxed([])  # Where there is none, that is said before anything is run.
-    found = _verdict(asked, reference, candidate, environ)
+    found = _verdict(options, reference, candidate, environ)
     found = msgspec.structs.replace(found, versions=_versions(), duration_s=round(time.monotonic() - begun, 3))
-    found = signed(public(found) if asked.is_public else found, environ.get(KEY, ""))
-    stream.write(_text(found) if not asked.is_json else msgspec.json.encode(found).decode() + "\n")
+    found = signed(public(found) if options.is_public else found, environ.get(KEY, ""))
+    stream.write(_text(found) if not options.is_json else msgspec.json.encode(found).decode() + "\n")
     return STATUSES[found.verdict]
 
 
 def _verdict(
-    asked: Verification, reference: SubjectPlace, candidate: SubjectPlace, environ: Mapping[str, str]
+    options: Verification, reference: SubjectPlace, candidate: SubjectPlace, environ: Mapping[str, str]
 ) -> VerifyVerdict:
     with tempfile.TemporaryDirectory(prefix="ci-autotest-verify-") as folder:
         root = Path(folder).resolve()
         own = copied(candidate, root)
         facts: dict[str, Any] = {
             "sandbox": "bubblewrap", "reference_sha256": _digest(reference.file), "candidate_sha256": _digest(own.file),
-            "options": _options(asked),
+            "options": _other_options(options),
         }  # fmt: skip
-        before = (*sandboxed([str(own.file.parent), *map(str, asked.include)]), "--")
-        inside, outside = InspectorCommand(before, asked.is_forward_only), InspectorCommand((), asked.is_forward_only)
+        before = (*sandboxed([str(own.file.parent), *map(str, options.include)]), "--")
+        inside, outside = (
+            InspectorCommand(before, options.is_forward_only),
+            InspectorCommand((), options.is_forward_only),
+        )
         about = inspected(reference, outside)
         if about.error:
             return undecided(f"the reference cannot be used: {about.error}", **facts)
@@ -119,35 +122,35 @@ def _verdict(
             reference._replace(name=about.chosen), own._replace(name=seen.chosen), about, seen.kind,
             has_parameters=_same_parameters(about, seen),
         )  # fmt: skip
-        write_project(root, pair, cases=_CASES, is_forward_only=asked.is_forward_only, visible=list(asked.include))
+        write_project(root, pair, cases=_CASES, is_forward_only=options.is_forward_only, visible=list(options.include))
         # Nobody knows it before the candidate's file is read, and its process never does.
-        seed = secrets.randbits(62) if asked.seed is None else asked.seed
-        facts |= {"hidden": asked.seed is None, "seed": str(seed)}
-        request = request_of((), {"seed": str(seed), "budget": asked.budget}, root, needs_candidate=True)
+        seed = secrets.randbits(62) if options.seed is None else options.seed
+        facts |= {"hidden": options.seed is None, "seed": str(seed)}
+        request = request_of((), {"seed": str(seed), "budget": options.budget}, root, needs_candidate=True)
         result = run(request, environ, Progress(io.StringIO(), is_live=False, is_quiet=True))
-        return judged(result, _authenticity(asked, about, seen), _unchecked(asked, pair), **facts)
+        return judged(result, _authenticity(options, about, seen), _unchecked(options, pair), **facts)
 
 
 def _digest(file: Path) -> str:
     return hashlib.sha256(file.read_bytes()).hexdigest()
 
 
-def _options(asked: Verification) -> dict[str, str]:
+def _other_options(options: Verification) -> dict[str, str]:
     """Return what was asked for besides the defaults."""
     plain = Verification(reference="", candidate="")
     names = ("budget", "is_forward_only", "allow", "asks_authenticity")
-    return {name: str(getattr(asked, name)) for name in names if getattr(asked, name) != getattr(plain, name)}
+    return {name: str(getattr(options, name)) for name in names if getattr(options, name) != getattr(plain, name)}
 
 
-def _unchecked(asked: Verification, pair: Pair) -> list[str]:
+def _unchecked(options: Verification, pair: Pair) -> list[str]:
     """Return what these cases leave out besides what all do."""
     parameters = pair.about.parameters
     has_own_weights = bool(parameters) and not pair.has_parameters
     return [
-        *(["gradients"] if asked.is_forward_only else ()),
+        *(["gradients"] if options.is_forward_only else ()),
         *(["other parameters than those of one seed, as the candidate's have other names"] if has_own_weights else ()),
         *(["what buffers hold after a call"] if any(each.get("is_buffer") for each in parameters.values()) else ()),
-        *(["who did the work"] if not asked.asks_authenticity else ()),
+        *(["who did the work"] if not options.asks_authenticity else ()),
     ]  # fmt: skip
 
 
@@ -159,12 +162,12 @@ def _same_parameters(reference: Description, candidate: Description) -> bool:
     return shapes[0] == shapes[1]
 
 
-def _authenticity(asked: Verification, reference: Description, candidate: Description) -> Authenticity:
-    if not asked.asks_authenticity:
+def _authenticity(options: Verification, reference: Description, candidate: Description) -> Authenticity:
+    if not options.asks_authenticity:
         return Authenticity(calls=candidate.calls or [])
     if candidate.calls is None:
         return Authenticity(is_unseen=True)
-    allowed = {name.removeprefix("aten::").removeprefix("torch.") for name in asked.allow}
+    allowed = {name.removeprefix("aten::").removeprefix("torch.") for name in options.allow}
     shared = [name for name in candidate.calls if name in (reference.calls or ()) and name not in allowed]
     return Authenticity(authentic=not shared, calls=candidate.calls, shared=shared)
 

@@ -35,10 +35,7 @@ def repeated() -> int:
 
 def written_to(results: Iterable[Any], number: int) -> None:
     """Write a number to memory of the results' sizes and free it: a kernel that leaves memory unwritten shows it."""
-    tensors = [
-        item for item in results if isinstance(item, torch.Tensor) and item.layout == torch.strided and item.numel()
-    ]
+    tensors = [t for t in results if isinstance(t, torch.Tensor) and t.layout == torch.strided and t.numel()]
     room = (1 << 25) // max(len(tensors), 1)  # bytes
     blocks = [item for item in tensors for _ in range(max(1, min(8, room // item.nbytes)))]
-    held = [torch.full_like(item, number, requires_grad=False) for item in blocks]
-    del held
+    _ = [torch.full_like(item, number, requires_grad=False) for item in blocks]  # all of them before any is freed

@@ -164,14 +164,14 @@ def resized(value: torch.Tensor, size: int, new: int) -> torch.Tensor:
     return value
 
 
-def report(asked: dict[str, Any]) -> dict[str, Any]:
+def report(question: dict[str, Any]) -> dict[str, Any]:
     """Return what a file has.
 
     Args:
-        asked: ``path``; ``name``, empty for ``Model`` or ``ModelNew``; of a candidate ``init``, the arguments of its
+        question: ``path``; ``name``, empty for ``Model`` or ``ModelNew``; of a candidate ``init``, the arguments of its
             module, and ``examples``, its inputs as they are described; ``is_forward_only``.
     """
-    path, name, examples = asked["path"], asked["name"], asked["examples"]
+    path, name, examples = question["path"], question["name"], question["examples"]
     module = loaded(path)
     found = callables(module, path)
     chosen = name or ("Model" if examples is None else "ModelNew")
@@ -180,7 +180,7 @@ def report(asked: dict[str, Any]) -> dict[str, Any]:
         raise AttributeError(message)
     if chosen not in found:
         return {"callables": found}
-    value, init = getattr(module, chosen), asked["init"]
+    value, init = getattr(module, chosen), question["init"]
     answer: dict[str, Any] = {"callables": found, "chosen": chosen, "kind": found[chosen]}
     if examples is None and hasattr(module, "get_init_inputs"):
         init = list(module.get_init_inputs())
@@ -193,7 +193,7 @@ def report(asked: dict[str, Any]) -> dict[str, Any]:
         print_answer(answer)  # What follows may take too long.
         with contextlib.suppress(Exception):  # What it raises is judged in a case.
             inputs = [made(each) for each in examples]
-            answer["calls"] = census(value, inputs, is_forward_only=asked["is_forward_only"])
+            answer["calls"] = census(value, inputs, is_forward_only=question["is_forward_only"])
         return answer
     if not hasattr(module, "get_inputs"):
         message = f"{Path(path).name} has no get_inputs(), which returns a list of example inputs"
@@ -205,7 +205,7 @@ def report(asked: dict[str, Any]) -> dict[str, Any]:
     inputs = reduced(inputs, kept, value)
     answer["examples"] = [described(item) for item in inputs]
     answer["fixed"] = fixed_sizes(value, inputs)
-    answer["calls"] = census(value, inputs, is_forward_only=asked["is_forward_only"])
+    answer["calls"] = census(value, inputs, is_forward_only=question["is_forward_only"])
     return answer
 
 

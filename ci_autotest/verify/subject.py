@@ -121,11 +121,11 @@ def inspected(
         init: Arguments of the candidate's module.
         examples: Inputs of the candidate; ``None`` for a reference.
     """
-    asked = {
+    question = {
         "path": str(place.file), "name": place.name, "init": init or [], "examples": examples,
         "is_forward_only": how.is_forward_only,
     }  # fmt: skip
-    words = [sys.executable, "-I", "-B", str(_INSPECTOR), json.dumps(asked)]
+    words = [sys.executable, "-I", "-B", str(_INSPECTOR), json.dumps(question)]
     # Of what is printed the end is kept, in a file that cannot grow for ever.
     with tempfile.TemporaryFile() as printed, tempfile.TemporaryFile() as errors:
         process = subprocess.Popen(

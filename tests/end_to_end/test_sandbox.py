@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from ci_autotest.errors import UnavailableError
-from ci_autotest.values.sandbox import sandboxed
 from tests.projects import Project
+from tests.sandboxes import lacking_sandbox
 
 KERNELS = """
 import os
@@ -35,16 +34,7 @@ TESTS = "\n\n".join(
 )
 
 
-def lacking() -> str:
-    """Return why there is no sandbox here; empty if there is one."""
-    try:
-        sandboxed([])
-    except UnavailableError as error:
-        return str(error)
-    return ""
-
-
-@pytest.mark.skipif(bool(lacking()), reason=lacking())
+@pytest.mark.skipif(bool(lacking_sandbox()), reason=lacking_sandbox())
 @pytest.mark.heavy
 def test_run__functions_in_a_sandbox__see_their_folder_alone_and_are_never_run_outside_of_it(tmp_path: Path):
     project = Project(tmp_path)

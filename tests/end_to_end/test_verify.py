@@ -11,26 +11,16 @@ from typing import Any
 import msgspec
 import pytest
 
-from ci_autotest.errors import UnavailableError
-from ci_autotest.values.sandbox import sandboxed
 from ci_autotest.verify.verdict import VerifyVerdict, json_schema
 from tests.projects import Project, processes, wait_until
+from tests.sandboxes import lacking_sandbox
 from tests.verify_corpus import CHEATS, HONEST, PROBLEMS
 
 SOFTMAX = "import torch\n\n\ndef f(x):\n    e = torch.exp(x - x.amax(-1, keepdim=True))\n    return e / e.sum(-1, keepdim=True)\n"
 ZEROS = "import torch\n\n\ndef f(x):\n    return torch.zeros_like(x)\n"
 
 
-def lacking() -> str:
-    """Return why there is no sandbox here; empty if there is one."""
-    try:
-        sandboxed([])
-    except UnavailableError as error:
-        return str(error)
-    return ""
-
-
-pytestmark = pytest.mark.skipif(bool(lacking()), reason=lacking())
+pytestmark = pytest.mark.skipif(bool(lacking_sandbox()), reason=lacking_sandbox())
 
 
 def verify(

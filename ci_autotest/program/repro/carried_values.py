@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from ci_autotest.program.codegen import literal, names
 from ci_autotest.program.ir import Mapping_, TensorSpec, cotangent_key, output_refs
@@ -13,8 +13,6 @@ if TYPE_CHECKING:
 
     from ci_autotest.program.ir import Program
     from ci_autotest.program.recording import Recording
-
-_Key = TypeVar("_Key", int, str)
 
 
 def leaves(program: Program) -> list[str]:
@@ -82,12 +80,6 @@ def output_texts(recording: Recording, literals: Mapping[str, str]) -> dict[int,
         elif key in recording.facts and not isinstance(recording.facts[key], Mapping_):
             found[i] = literal(recording.facts[key], ())
     return found
-
-
-def carried_flags(recording: Recording, prefix: str, named: Sequence[_Key]) -> dict[_Key, str]:
-    """Return the flags of each tensor under a prefix, by the key in ``named`` at the tensor's number."""
-    facts = ((key, recording.facts.get(f"{prefix}{i}")) for i, key in enumerate(named))
-    return {key: literal(fact, ()) for key, fact in facts if isinstance(fact, Mapping_)}
 
 
 def texts_by_name(

@@ -17,11 +17,6 @@ def operator_modules(program: Program) -> set[str]:
     return {target.rpartition(".")[0] for target in own}
 
 
-def has_registered(program: Program) -> bool:
-    """Whether a program calls an entry of torch.ops."""
-    return any(step.target.startswith(OPS) for step in program.steps)
-
-
 def import_lines(recording: Recording) -> list[str]:
     """Return the lines that import and load what defines the operators of a program and of its candidate."""
     modules = operator_modules(recording.program) | {*recording.note.side.imports}

@@ -350,6 +350,9 @@ LINES_AT_MOST = {
     "metadata": 116,
     "mutation": 152,
     "crash": 184,
+    "nondeterminism": 105,
+    "aliasing": 114,
+    "error": 136,
 }
 
 
@@ -359,7 +362,7 @@ def test_repro_text__small_finding__carries_what_its_kind_needs_and_no_more(kind
     assert undefined(text) == set()
     assert text.count("\n") <= LINES_AT_MOST[kind], text
     parts = {
-        "torch.autograd.grad(": kind in {"gradient", "mutation", "crash"},
+        "torch.autograd.grad(": kind in {"gradient", "mutation", "crash", "error"},
         "def flags_of(": kind in {"metadata", "mutation"},
         "def stored(": False,
         "subprocess": kind == "crash",
