@@ -35,6 +35,10 @@ PLAIN = (
 )  # fmt: skip
 
 
+class UnusableFileError(Exception):
+    """A file that cannot be verified as it is."""
+
+
 class Census(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """The operators of torch that run, but for plain ones."""
 
@@ -88,7 +92,7 @@ def described(value: Any) -> dict[str, Any]:
     if isinstance(value, torch.Tensor):
         if value.is_floating_point() and not value.isfinite().all():
             message = "get_inputs() returns numbers that are not finite; make such a mask inside of the reference"
-            raise ValueError(message)
+            raise UnusableFileError(message)
         numbers = value.detach().double() if value.is_floating_point() else value
         ends = [numbers.min().item(), numbers.max().item()] if value.numel() and not value.is_complex() else [0, 1]
         return {"shape": list(value.shape), "dtype": str(value.dtype).partition(".")[2], "ends": ends}
@@ -98,7 +102,7 @@ def described(value: Any) -> dict[str, Any]:
         return {"value": list(value)}
     kind = type(value).__name__
     message = f"get_inputs() returns a {kind}; tensors, numbers, booleans, texts and lists of these can be given"
-    raise TypeError(message)
+    raise UnusableFileError(message)
 
 
 def made(description: dict[str, Any]) -> Any:
@@ -177,7 +181,7 @@ def report(question: dict[str, Any]) -> dict[str, Any]:
     chosen = name or ("Model" if examples is None else "ModelNew")
     if name and name not in found:
         message = f"{Path(path).name} has no function or module {name!r}; it has {', '.join(found) or 'none'}"
-        raise AttributeError(message)
+        raise UnusableFileError(message)
     if chosen not in found:
         return {"callables": found}
     value, init = getattr(module, chosen), question["init"]
@@ -197,7 +201,7 @@ def report(question: dict[str, Any]) -> dict[str, Any]:
         return answer
     if not hasattr(module, "get_inputs"):
         message = f"{Path(path).name} has no get_inputs(), which returns a list of example inputs"
-        raise AttributeError(message)
+        raise UnusableFileError(message)
     torch.manual_seed(0)
     inputs = list(module.get_inputs())
     answer["inputs"] = [described(item) for item in inputs]
@@ -235,7 +239,9 @@ def main() -> None:
         try:
             answer = report(json.loads(sys.argv[1]))
         except BaseException as error:  # noqa: BLE001 - foreign code may raise anything
-            answer = {"error": f"{type(error).__name__}: {error}"[:600]}
+            # Of what we refuse the sentence is enough.
+            kind = "" if isinstance(error, UnusableFileError) else f"{type(error).__name__}: "
+            answer = {"error": f"{kind}{error}"[:600]}
     print_answer(answer)
 
 

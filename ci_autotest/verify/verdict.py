@@ -130,7 +130,7 @@ def undecided(reason: str, **facts: Any) -> VerifyVerdict:
 
 def rejected(reason: str, **facts: Any) -> VerifyVerdict:
     """Return the verdict on a candidate that cannot be run at all."""
-    return VerifyVerdict(verdict="rejected", reason=reason, not_checked=["everything but that"], **facts)
+    return VerifyVerdict(verdict="rejected", reason=reason, not_checked=["everything else"], **facts)
 
 
 def judged(result: RunResult, authenticity: Authenticity, unchecked: Sequence[str], **facts: Any) -> VerifyVerdict:
