@@ -28,31 +28,43 @@ from ci_autotest.commands.command_options import (
     fail_on_option,
     kernels_option,
     keywords_option,
-    loader_options,
     runner_options,
-    score_of,
     set_option,
     tests_argument,
     usage_of,
 )
 from ci_autotest.commands.completion import candidates_of, tests_of
+from ci_autotest.commands.invocation import requested, run_and_show, status_of
 from ci_autotest.commands.signals import INTERRUPTED, Signals, end_at_once, ignore
 from ci_autotest.commands.terminal import outlast_readers
 from ci_autotest.doc_links import more
 from ci_autotest.errors import AutotestError, ConfigError
+from ci_autotest.extensions import COMMANDS, part
 from ci_autotest.version import VERSION
 
 if TYPE_CHECKING:
     from ci_autotest.commands.init import System
-    from ci_autotest.commands.request import Request
-    from ci_autotest.values.result import FailOn, RunResult
+    from ci_autotest.values.result import FailOn
 
 
 #: Status of a fault in ci-autotest itself: EX_SOFTWARE of sysexits.h, which no caller takes for a finding.
 _FAULT = 70
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120})
+class _Commands(click.Group):
+    """The commands: those below, and those of optional parts, which are imported when they are asked for."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return sorted({*super().list_commands(ctx), *COMMANDS})
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name in COMMANDS:
+            command: click.Command = part(COMMANDS[cmd_name])
+            return command
+        return super().get_command(ctx, cmd_name)
+
+
+@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120})
 @click.version_option(VERSION, prog_name="ci-autotest")
 def cli() -> None:
     """Run programs on PyTorch and on a candidate, and compare every tensor and gradient."""
@@ -99,36 +111,8 @@ def cli() -> None:
 @display_options
 def run(paths: tuple[str, ...], *, is_quiet: bool, is_verbose: bool, is_json: bool, **given: Any) -> int:
     """Run tests on the candidates and write a report."""
-    request = _request(paths, {**given, "is_json": is_json})
-    return _run(request, is_quiet=is_quiet, is_verbose=is_verbose, is_json=is_json)
-
-
-@cli.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
-@click.argument("program", nargs=-1, required=True, type=click.UNPROCESSED, metavar="python SCRIPT [ARGUMENT]...")
-@click.option(
-    "-o", "--output", type=click.Path(path_type=Path), default=Path("autotests"), help="Folder. Default: autotests."
-)
-@click.option("--tests", type=WholeNumber(1), metavar="N", default=150, help="Number of tests at most. Default: 150.")
-@click.option("--force", "is_forced", is_flag=True, help="Replace the tests of this program that the folder has.")
-@click.option("--data", "has_data", is_flag=True, help="Store the elements of first calls; the tests use them.")
-def capture(program: tuple[str, ...], output: Path, tests: int, *, is_forced: bool, has_data: bool) -> int:
-    """Run a program and write the operator calls that it makes as tests."""
-    from ci_autotest.commands.capture import capture as run_captured  # noqa: PLC0415
-
-    return run_captured(program, output, tests, sys.stderr, is_forced=is_forced, has_data=has_data)
-
-
-@cli.command()
-@click.argument("factory", metavar="MODULE:FACTORY")
-@loader_options
-@display_options
-def loader(factory: str, workers: int, epochs: int, ranks: int, **given: Any) -> int:
-    """Test a data loader: FACTORY is a function of MODULE that returns a Dataset, a DataLoader, or make(seed)."""
-    from ci_autotest.loader.declaration import factory_file  # noqa: PLC0415
-
-    display = {name: given.pop(name) for name in ("is_quiet", "is_verbose", "is_json")}
-    request = _request((factory_file(factory, workers=workers, epochs=epochs, ranks=ranks),), given)
-    return _run(request, **display)
+    request = requested(paths, {**given, "is_json": is_json})
+    return run_and_show(request, is_quiet=is_quiet, is_verbose=is_verbose, is_json=is_json)
 
 
 @cli.command(name="list")
@@ -143,7 +127,7 @@ def list_command(paths: tuple[str, ...], **given: Any) -> int:
     from ci_autotest.commands.list import list_tests  # noqa: PLC0415
 
     shards = given.pop("shards")
-    request = _request(paths, given, needs_candidate=False)
+    request = requested(paths, given, needs_candidate=False)
     with Signals().installed():
         return list_tests(request, os.environ, sys.stdout, shards)
 
@@ -160,49 +144,11 @@ def draws(test: str | None, case: int, edit: tuple[str, ...], log: Path | None, 
     from ci_autotest.commands.draws import asked_for  # noqa: PLC0415
     from ci_autotest.commands.draws import draws as draw_again  # noqa: PLC0415
 
-    request = _request((), given, needs_candidate=False)
+    request = requested((), given, needs_candidate=False)
     wanted = asked_for(test, case, edit, log, request.config.seed)
-    request = _request((wanted.test,), given, needs_candidate=False)
+    request = requested((wanted.test,), given, needs_candidate=False)
     with Signals().installed():
         return draw_again(wanted, request, os.environ, sys.stdout)
-
-
-@cli.command()
-@tests_argument
-@candidate_options
-@cases_option
-@click.option("--fail-under", metavar="SCORE", help="End with status 1 if the score of all tests is below this.")
-@click.option("--mutants", type=WholeNumber(1, 10_000), default=20, metavar="N", help="Mutants of a test. Default: 20.")
-@click.option(
-    "--sources",
-    type=WholeNumber(0, 10_000),
-    default=0,
-    metavar="N",
-    help="Also N changes in the source of torch's Python decompositions for each test. Default: 0.",
-)
-@click.option("--budget", metavar="DURATION", help="Time for all tests, such as 10m. Tests left over are reported.")
-@click.option("--seed", metavar="N|random|commit", help="Root seed of the draws and of the choice of mutants.")
-@click.option("--strictness", type=click.Choice(STRICTNESS), help="What counts as aligned, as for run.")
-@click.option("--workers", metavar="N|auto", help="Number of worker processes. Default: one per core.")
-@click.option("--memory", metavar="SIZE|auto|off", help="Resident memory that each worker may use, such as 4GiB.")
-@click.option("--output", metavar="DIR", help="Folder of the report, added to that of a run. Default: autotest-report.")
-@keywords_option
-@display_options
-def power(paths: tuple[str, ...], *, fail_under: str | None, mutants: int, sources: int, **given: Any) -> int:
-    """Measure how much tests notice: mutants of the reference run as candidates, and the survivors say why."""
-    from ci_autotest.commands.power import PowerRequest, show_power  # noqa: PLC0415
-    from ci_autotest.commands.power import power as measure  # noqa: PLC0415
-    from ci_autotest.commands.progress import Progress  # noqa: PLC0415
-    from ci_autotest.commands.result_text import Display  # noqa: PLC0415
-
-    display = Display(*(given.pop(name) for name in ("is_quiet", "is_verbose", "is_json")))
-    wanted = PowerRequest(score_of(fail_under), mutants, sources)
-    request = _request(paths, {**given, "is_json": display.is_json}, needs_candidate=False)
-    stream = sys.stderr if display.is_json else sys.stdout
-    is_live = stream.isatty() and os.environ.get("TERM") != "dumb"
-    found = measure(request, wanted, os.environ, Progress(stream, is_live=is_live, is_quiet=display.is_quiet))
-    show_power(found, str((request.start / request.config.output).resolve()), stream, display)
-    return found.exit_code
 
 
 @cli.command()
@@ -212,7 +158,7 @@ def replay(path: Path, **given: Any) -> int:
     """Run the saved program of a finding again on its candidate."""
     from ci_autotest.commands.replay import replay as replay_program  # noqa: PLC0415
 
-    request = _request((), given, needs_candidate=False)
+    request = requested((), given, needs_candidate=False)
     with Signals().installed():
         return replay_program(path, request, os.environ, sys.stdout)
 
@@ -246,7 +192,7 @@ def report(  # noqa: PLR0913, PLR0917 - one parameter an option
     result = merge_reports(folders, output, fail_on, (baseline, artifact_name), os.environ)
     stream = sys.stderr if is_json else sys.stdout
     show_as(result, str(output), stream, Display(is_quiet, is_verbose, is_json))
-    return _status(result)
+    return status_of(result)
 
 
 @cli.command()
@@ -321,7 +267,7 @@ def doctor(**given: Any) -> int:
     """Check whether candidates can be used here, which of the suite's operators they have, and what to install."""
     from ci_autotest.commands.doctor import doctor as examine  # noqa: PLC0415
 
-    request = _request((), given, needs_candidate=False)
+    request = requested((), given, needs_candidate=False)
     with Signals().installed():
         return examine(request, os.environ, sys.stdout)
 
@@ -349,32 +295,6 @@ def issue(finding: str, output: Path) -> int:
 
 
 @cli.command()
-@click.argument("reference")
-@click.argument("candidate")
-@click.option("--json", "is_json", is_flag=True, help="Print the verdict as one JSON document.")
-@click.option("--seed", type=WholeNumber(0), metavar="N", help="Repeat a verification; its cases are then not hidden.")
-@click.option("--budget", metavar="DURATION", default="60s", help="Time for the cases. Default: 60s.")
-@click.option("--forward-only", "is_forward_only", is_flag=True, help="Compare values and no gradients.")
-@click.option("--public", "is_public", is_flag=True, help="Show nothing of the hidden cases.")
-@click.option("--allow", multiple=True, metavar="OPERATOR", help="An operator that the candidate may call; repeatable.")
-@click.option(
-    "--no-authentic", "asks_authenticity", flag_value=False, default=True, help="Do not ask who did the work."
-)
-@click.option(
-    "--include",
-    multiple=True,
-    type=click.Path(path_type=Path, exists=True, file_okay=False, resolve_path=True),
-    help="A folder that the candidate sees besides its file; repeatable.",
-)
-def verify(**given: Any) -> int:
-    """Judge CANDIDATE by REFERENCE: files, FILE:NAME or MODULE:NAME. It runs in a sandbox, on hidden cases."""
-    from ci_autotest.commands.verify import Verification  # noqa: PLC0415
-    from ci_autotest.commands.verify import verify as give_verdict  # noqa: PLC0415
-
-    return give_verdict(Verification(**given), os.environ, sys.stdout)
-
-
-@cli.command()
 @click.argument("page", default="")
 def docs(page: str) -> int:
     """Print a page of the documentation or a section, ``troubleshooting#flaky``; without PAGE, list the pages."""
@@ -390,35 +310,6 @@ def init(ci: System) -> int:
     from ci_autotest.commands.init import init as write_files  # noqa: PLC0415
 
     return write_files(Path.cwd(), sys.stdout, ci)
-
-
-def _request(paths: tuple[str, ...], given: dict[str, Any], *, needs_candidate: bool = True) -> Request:
-    from ci_autotest.commands.request_parsing import request_of  # noqa: PLC0415
-
-    return request_of(paths, given, Path.cwd(), needs_candidate=needs_candidate)
-
-
-def _run(request: Request, *, is_quiet: bool, is_verbose: bool, is_json: bool) -> int:
-    """Run tests, and print the result."""
-    # The imports of the commands are inside functions, to keep --help quick.
-    from ci_autotest.commands.progress import Progress  # noqa: PLC0415
-    from ci_autotest.commands.result_text import Display, show_as  # noqa: PLC0415
-    from ci_autotest.commands.run import run as run_session  # noqa: PLC0415
-
-    stream = sys.stderr if is_json else sys.stdout
-    # A debugger in this process shares the terminal with the progress.
-    is_live = stream.isatty() and not request.is_in_process and os.environ.get("TERM") != "dumb"
-    result = run_session(request, os.environ, Progress(stream, is_live=is_live, is_quiet=is_quiet))
-    folder = (request.start / request.config.output).resolve()
-    show_as(result, str(folder), stream, Display(is_quiet, is_verbose, is_json))
-    return _status(result)
-
-
-def _status(result: RunResult) -> int:
-    """Return a run's exit status; print the error that ended it, if one did."""
-    if result.error is not None:
-        click.echo(result.error.message, err=True)
-    return result.exit_code
 
 
 def main() -> None:

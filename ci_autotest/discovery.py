@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, NoReturn
 
 from ci_autotest.errors import ConfigError, UsageError
-from ci_autotest.loader.declaration import factory_of
-from ci_autotest.opinfo.names import FAMILIES, source_of
+from ci_autotest.extensions import source_of
 from ci_autotest.values.entry_points import SOURCE, module_in
 
 if TYPE_CHECKING:
@@ -71,10 +70,8 @@ def select(paths: Iterable[str], root: Path, start: Path) -> Selection:
         if not location.strip():  # The empty path would be the current folder: a variable of a script that is not set.
             message = f"path '{path}' names no file. Give a file, a folder or {SUITE}."
             raise UsageError(message)
-        if factory_of(path):
-            found, count, name = [path], 0, ""
-        elif source_of(location):
-            found, count = [_source(location)], 0
+        if source := source_of(location):
+            found, count = source.files(location), 0
         elif location.startswith(SOURCE):
             found, count = _modules_of(location), 0
         elif location.startswith(SUITE):
@@ -206,20 +203,6 @@ def _suite(path: str) -> list[str]:
         message = f"'{path}' is not a family of the shipped suite. {hint}"
         raise UsageError(message)
     return [f"{SUITE}/{family}"]
-
-
-def _source(location: str) -> str:
-    """Return the name of a source of samples, or of one of its families.
-
-    Raises:
-        UsageError: It has no such family.
-    """
-    source = source_of(location)
-    family = location.removeprefix(source).removeprefix("/")
-    if location != source and family not in FAMILIES[source]:
-        message = f"'{location}' is not a family of {source}. Known: {', '.join(FAMILIES[source])}."
-        raise UsageError(message)
-    return location
 
 
 def nothing_found(selection: Selection) -> str:

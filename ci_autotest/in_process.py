@@ -33,10 +33,9 @@ from ci_autotest.report.finding_files import located
 from ci_autotest.report.finding_folders import FINDINGS
 from ci_autotest.report.finding_message import About, advice, finding_of, message_lines
 from ci_autotest.report.finding_program import shown_program
-from ci_autotest.run.loader_observer import Asked, judgement_of
 from ci_autotest.values.case import root_seed
 from ci_autotest.values.finding import Location, counts_against
-from ci_autotest.values.result import LOADER_CANDIDATE, REFERENCE_CANDIDATE
+from ci_autotest.values.result import REFERENCE_CANDIDATE
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -46,7 +45,6 @@ if TYPE_CHECKING:
     from ci_autotest.config import Config
     from ci_autotest.in_process_findings import DrawAttempt
     from ci_autotest.kinds import AnyCandidate
-    from ci_autotest.loader.declaration import LoaderDeclaration
 
 #: unittest leaves out the frames of modules that have this name, so a failure shows its message alone.
 __unittest = True
@@ -96,7 +94,7 @@ def setting_of(
         NoCandidateError: It has no candidate: comparing torch with itself would always pass.
     """
     source, options = Path(file).resolve(), PYTEST_OPTIONS.get()
-    config, root = _configuration_of(source)
+    config, root = configuration_of(source)
     refuse_unknown_rows([row.operator for row in config.tolerances], "tolerances")
     refuse_unknown_rows([row.operator for row in config.known], "known")
     if not config.candidates and not options.candidates:
@@ -110,7 +108,7 @@ def setting_of(
     for folder in (str(source.parent), str(root)):
         if folder not in sys.path:
             sys.path.append(folder)
-    test = (declared or f"{_relative(source, root)}::{name.replace('.', '::')}") + arguments
+    test = (declared or f"{relative_path(source, root)}::{name.replace('.', '::')}") + arguments
     seed = options.seed if options.seed is not None else root_seed(config.seed, os.environ)
     folders = (str(source.parent), str(root))
     return InProcessSetting(
@@ -120,43 +118,11 @@ def setting_of(
         seed,
         options.cases,
         folders,
-        None if line is None else Location(file=_relative(source, root), line=line),
+        None if line is None else Location(file=relative_path(source, root), line=line),
     )
 
 
-def run_loader_here(declared: LoaderDeclaration, arguments: str) -> None:
-    """Run a test of a data loader in a process of its own, and raise if its workers, epochs or ranks share numbers.
-
-    Args:
-        declared: The test's declaration.
-        arguments: ``[3-same]`` if it is called with arguments.
-
-    Raises:
-        AssertionError: They do, and the configuration does not accept it.
-        AuthorError: Nothing was compared.
-    """
-    __tracebackhide__ = True
-    body, options = declared.body, PYTEST_OPTIONS.get()
-    source, name = Path(body.__code__.co_filename).resolve(), body.__qualname__
-    config, root = _configuration_of(source)
-    file = _relative(source, root)
-    test = (declared.id or f"{file}::{name.replace('.', '::')}") + arguments
-    seed = options.seed if options.seed is not None else root_seed(config.seed, os.environ)
-    asked = Asked(str(root), [str(source.parent), str(root), *sys.path], file, name + arguments, seed, declared)
-    timeout_s = configuration.duration_s(config.case_timeout, "case_timeout")
-    judgement = judgement_of(asked, timeout_s, os.environ)
-    verdict = judgement.verdict
-    if verdict.outcome == "unsupported":
-        message = f"{test} compared nothing: {verdict.oracle}."
-        raise AuthorError(message)
-    finding = finding_of(verdict, About(LOADER_CANDIDATE, test, name, 0, seed))
-    known = apply_known((finding,), config.known, datetime.now().astimezone().date())
-    if verdict.outcome == "misaligned" and counts_against(known[0]):
-        again = f"  its repro: {shlex.join(['ci-autotest', 'run', test, '--seed', str(seed)])}"
-        raise AssertionError("\n".join([*message_lines(finding), again]))
-
-
-def _configuration_of(source: Path) -> tuple[Config, Path]:
+def configuration_of(source: Path) -> tuple[Config, Path]:
     """Return the nearest configuration above a file, else above the current folder, and its folder."""
     path = configuration.find(source.parent) or configuration.find(Path.cwd())
     config = configuration.read(path) if path else configuration.Config()
@@ -164,7 +130,8 @@ def _configuration_of(source: Path) -> tuple[Config, Path]:
     return config, (path.parent if path else Path.cwd()).resolve()
 
 
-def _relative(source: Path, root: Path) -> str:
+def relative_path(source: Path, root: Path) -> str:
+    """Return a path relative to the configuration's folder, if it is in it."""
     return source.relative_to(root).as_posix() if source.is_relative_to(root) else source.as_posix()
 
 

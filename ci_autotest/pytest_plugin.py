@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 _KEY: Final = pytest.StashKey[PytestOptions]()
 #: Upper bound of root seeds, as in ``ci_autotest.config``, which is not imported here because it takes longer.
 _SEEDS: Final = 1 << 63
-#: Attributes of decorated functions, from ``record/declaration`` and ``loader/declaration``, not imported either.
-_DECLARED: Final = ("__ci_autotest__", "__ci_autotest_loader__")
+#: Attribute of decorated functions, from ``values/declared_test``, not imported either.
+_DECLARED: Final = "__ci_autotest__"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -91,7 +91,7 @@ def _is_autotest_file(path: Path) -> bool:
 
 def _is_declared_test(value: object) -> bool:
     """Whether it is a decorated function that needs no arguments besides those of ``parametrize``."""
-    if not callable(value) or not any(hasattr(value, name) for name in _DECLARED):
+    if not callable(value) or not hasattr(value, _DECLARED):
         return False
     needed = {name for name, each in inspect.signature(value).parameters.items() if each.default is each.empty}
     marks = [mark for mark in getattr(value, "pytestmark", ()) if mark.name == "parametrize"]

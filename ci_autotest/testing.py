@@ -10,13 +10,12 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 from ci_autotest.call_capture.session import capture
 from ci_autotest.config import shapes_of
 from ci_autotest.errors import AuthorError, ConfigError, NoCandidateError, SessionError, UnavailableError
-from ci_autotest.in_process import NOTICE, run_here, run_loader_here, setting_of, stop_unittest
-from ci_autotest.loader.declaration import ATTRIBUTE as LOADER_ATTRIBUTE
+from ci_autotest.in_process import NOTICE, run_here, setting_of, stop_unittest
 from ci_autotest.loader.declaration import loader_declared
+from ci_autotest.loader.in_process import run_loader_here
 from ci_autotest.record.attempt import Attempts
 from ci_autotest.record.body_call import callers_signature, case_name, fixtures_of, parametrized, with_case
 from ci_autotest.record.context import CURRENT
-from ci_autotest.record.declaration import ATTRIBUTE, Declaration
 from ci_autotest.record.dependent_tensors import (
     choice_tensor,
     index_tensor,
@@ -50,6 +49,7 @@ from ci_autotest.record.torch_namespace import Namespace
 from ci_autotest.record.user_generators import Draws, generator
 from ci_autotest.record.user_operators import operator
 from ci_autotest.values.case import test_key
+from ci_autotest.values.declared_test import ATTRIBUTE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -57,6 +57,7 @@ if TYPE_CHECKING:
     import torch
 
     from ci_autotest.backends.trace import Attempt
+    from ci_autotest.record.declaration import Declaration
     from ci_autotest.record.draw.generators import Generator
     from ci_autotest.values.case import DrawnValue
 
@@ -287,7 +288,7 @@ def loadertest(
 
         del test.__wrapped__
         test.__signature__ = callers_signature(body)  # type: ignore[attr-defined]
-        setattr(test, LOADER_ATTRIBUTE, declaration)
+        setattr(test, ATTRIBUTE, declaration)
         return test  # type: ignore[return-value]
 
     return decorate

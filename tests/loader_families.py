@@ -9,7 +9,7 @@ import os
 from typing import TYPE_CHECKING
 
 from ci_autotest.loader.declaration import LoaderDeclaration
-from ci_autotest.run.loader_observer import Asked, judgement_of
+from ci_autotest.loader.observer import Asked, judgement_of
 from tests.loader_innocents import INNOCENT
 from tests.loader_members import GENERATORS, HEAD, Member, declared, loader_of, map_style
 

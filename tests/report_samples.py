@@ -15,6 +15,7 @@ from ci_autotest.values.result import (
     TestResult,
 )
 from ci_autotest.values.verdict import Difference
+from tests.places import place_of
 
 FILE = "autotests/autotest_norms.py"
 TEST = f"{FILE}::layer_norm"
@@ -107,7 +108,8 @@ def finding(**changes: Any) -> Finding:
         "location": Location(file=FILE, line=12),
         "replay": "ci-autotest replay autotest-report/findings/layer_norm-3f2a",
     }
-    return Finding(**{**values, **changes})
+    chosen = {**values, **changes}
+    return Finding(**{"at": place_of(chosen["where"]), **chosen})
 
 
 def numbered(index: int, **changes: Any) -> Finding:

@@ -76,7 +76,7 @@ def shown_recording(
     check_dtype = rules.check_dtype and not rules.sets_aside(judged.verdict.operator, "dtype")
     plan = backend.plan_note(live.program, live.sources, live.cotangents)
     if plan is not None and isinstance(note.side, TrainingNote):
-        side = msgspec.structs.replace(note.side, plan={**plan, "slices": expectation is not None})
+        side = msgspec.structs.replace(note.side, plan=msgspec.structs.replace(plan, slices=expectation is not None))
         note = msgspec.structs.replace(note, side=side)
     note = msgspec.structs.replace(
         note,

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from ci_autotest.backends.remote.response import Reader
     from ci_autotest.backends.remote.response_trace import ResponseTrace
     from ci_autotest.program.ir import Program
+    from ci_autotest.program.note import HostNote
 
 
 class IsolatedBackend(RemoteBackend):
@@ -67,7 +68,7 @@ class IsolatedBackend(RemoteBackend):
         if self.scope.is_forward_only(trace.calls):
             trace.has_backward, trace.has_gone_back = False, True
 
-    def repro_note(self, program: Program, sources: Mapping[str, Any]) -> dict[str, Any] | None:  # noqa: ARG002
+    def repro_note(self, program: Program, sources: Mapping[str, Any]) -> HostNote | None:  # noqa: ARG002
         """Return ``None``, because a repro is a process of its own and calls the replacements itself."""
         return None
 

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from ci_autotest.backends.trace import Attempt
     from ci_autotest.errors import Unsupported
     from ci_autotest.program.ir import Program
+    from ci_autotest.program.note import HostNote, PlanNote
     from ci_autotest.values.schedule import Ability
 
 
@@ -196,8 +197,8 @@ class Backend(Protocol):
         """Whether an operator of a user's library answers calls, so that what it declares can be checked."""
         return False
 
-    def repro_note(self, program: Program, sources: Mapping[str, Any]) -> dict[str, Any] | None:  # noqa: ARG002
-        """Return what a repro needs to know about a program here, as JSON values; ``None`` if it needs nothing."""
+    def repro_note(self, program: Program, sources: Mapping[str, Any]) -> HostNote | None:  # noqa: ARG002
+        """Return what a repro needs to know about a program here; ``None`` if it needs nothing."""
         return None
 
     def plan_note(
@@ -205,8 +206,8 @@ class Backend(Protocol):
         program: Program,  # noqa: ARG002
         sources: Mapping[str, Any],  # noqa: ARG002
         cotangents: Mapping[int, Any],  # noqa: ARG002
-    ) -> dict[str, Any] | None:
-        """Return how ranks share the batch of a program, as JSON values; ``None`` if this candidate has no such ranks.
+    ) -> PlanNote | None:
+        """Return how ranks share the batch of a program; ``None`` if this candidate has no such ranks.
 
         Args:
             program: A program that was run here.

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 from ci_autotest.commands.run_statistics import Ledger
 from ci_autotest.errors import ConfigError
+from ci_autotest.extensions import source_of
 from ci_autotest.findings.database import Learned, today
-from ci_autotest.loader.declaration import factory_of
 from ci_autotest.plan import costs, digest, order, shares
 from ci_autotest.run.events import Changed, Cut, LostCase, Passed, Task, TaskPart, Waiting, Wrong
 from ci_autotest.values.case import GRID_AT_MOST
@@ -82,7 +82,8 @@ def cases_of(test: TestInfo, request: Request) -> int:
 
 def needs_no_candidate(tests: Sequence[TestInfo], selection: Selection) -> bool:
     """Whether there is nothing but data loaders to test."""
-    return all(test.candidate for test in tests) and (bool(tests) or any(map(factory_of, selection.files)))
+    own = (source_of(file) for file in selection.files)
+    return all(test.candidate for test in tests) and (bool(tests) or any(source and source.candidate for source in own))
 
 
 def loader_info(tests: Sequence[TestInfo], others: Sequence[CandidateInfo], torch: str) -> list[CandidateInfo]:

@@ -152,34 +152,6 @@ def candidate_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return config_option(set_option(candidate(command)))
 
 
-def loader_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the options of the command that tests a data loader."""
-    options = (
-        click.option(
-            "--workers", type=WholeNumber(2), default=4, metavar="N", help="Workers of the loader. Default: 4."
-        ),
-        click.option(
-            "--epochs", type=WholeNumber(1), default=2, metavar="N", help="Epochs that are compared. Default: 2."
-        ),
-        click.option(
-            "--ranks",
-            type=WholeNumber(1),
-            default=1,
-            metavar="N",
-            help="Processes, as torchrun starts them. Default: 1.",
-        ),
-        config_option,
-        set_option,
-        click.option("--seed", metavar="N|random|commit", help="Root seed."),
-        click.option("--output", metavar="DIR", help="Folder of the report. Default: autotest-report."),
-        fail_on_option,
-    )
-    # The help lists the option first that is applied last, as if these were decorators one above the other.
-    for option in reversed(options):
-        command = option(command)
-    return command
-
-
 def usage_of(error: click.ClickException) -> str:
     """Return click's message of a wrong command line, with where to read more."""
     if isinstance(error, click.exceptions.NoArgsIsHelpError):

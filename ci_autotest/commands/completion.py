@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from click.shell_completion import CompletionItem
 
-from ci_autotest.opinfo.names import FAMILIES
+from ci_autotest.extensions import sources
 from ci_autotest.values.entry_points import SOURCE, SOURCES, names_in
 
 if TYPE_CHECKING:
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     import click
 
 _SUITE: Final = "builtin:suite"
-_SOURCES: Final = (_SUITE, *FAMILIES)
 _DECORATORS: Final = frozenset({"autotest", "loadertest"})
 
 
@@ -29,10 +28,16 @@ def tests_of(ctx: click.Context, param: click.Parameter, incomplete: str) -> lis
     file, separator, _ = incomplete.partition("::")
     if not separator:
         begun = incomplete.partition("/")[0]
-        families = (f"{begun}/{family}" for family in FAMILIES.get(begun, ()) if "/" in incomplete)
-        packages = (SOURCE + name for name in names_in(SOURCES))
-        sources = [CompletionItem(one) for one in (*_SOURCES, *families, *packages) if one.startswith(incomplete)]
-        return [*sources, CompletionItem(incomplete, type="file")]
+        own = [source for source in sources() if not source.candidate]
+        families = (f"{begun}/{family}" for source in own if source.name == begun for family in source.families)
+        places = (
+            _SUITE, *(source.name for source in own), *(families if "/" in incomplete else ()),
+            *(SOURCE + name for name in names_in(SOURCES)),
+        )  # fmt: skip
+        return [
+            *(CompletionItem(place) for place in places if place.startswith(incomplete)),
+            CompletionItem(incomplete, type="file"),
+        ]
     names = _families() if file == _SUITE else _test_names(Path(file))
     found = (f"{file}::{name}" for name in names)
     return [CompletionItem(each) for each in found if each.startswith(incomplete)]

@@ -11,8 +11,7 @@ from ci_autotest.config import duration_s, shapes_of
 from ci_autotest.discovery import nothing_found, select
 from ci_autotest.doc_links import Page
 from ci_autotest.errors import UsageError, path_text
-from ci_autotest.loader.declaration import factory_of
-from ci_autotest.opinfo.names import source_of
+from ci_autotest.extensions import source_of
 from ci_autotest.run.messages import Broken, Discovered, Hello, ReplacedTest, TestInfo
 from ci_autotest.values.amounts import plural
 from ci_autotest.values.entry_points import SOURCE
@@ -185,10 +184,10 @@ def discover_tests(
             broken += _lost(file, found.lost, selection)
             foreign += found.foreign
         else:
-            location = Location(file=name, line=1)
+            source, location = source_of(name), Location(file=name, line=1)
             broken.append(
                 BrokenTest(
-                    test=factory_of(name) or name,
+                    test=source.shown(name) if source is not None else name,
                     message=f"does not import: {found.message}",
                     traceback=found.traceback,
                     location=location,

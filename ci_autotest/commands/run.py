@@ -11,7 +11,7 @@ import time
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 
@@ -35,11 +35,11 @@ from ci_autotest.commands.run_statistics import Ledger
 from ci_autotest.commands.selected_tests import chosen_tests, failed_after
 from ci_autotest.commands.selected_tests import is_part as is_part_of
 from ci_autotest.commands.signals import Signals
-from ci_autotest.commands.speed_stage import Timing, time_candidates, untimed
 from ci_autotest.config import shapes_of
 from ci_autotest.config.known_differences import apply_known, ending_rows, unmatched, valid_on
 from ci_autotest.discovery import nothing_found, select
 from ci_autotest.errors import AutotestError, OutputError, UnavailableError
+from ci_autotest.extensions import TIMING, part
 from ci_autotest.findings.database import FOLDER, Database
 from ci_autotest.findings.own_tests import unrepeated_notes
 from ci_autotest.findings.regressions import Regressions, kept_of, regressed, replay_kept
@@ -56,7 +56,7 @@ from ci_autotest.values.result import REFERENCE_CANDIDATE, CandidateInfo, Enviro
 from ci_autotest.version import VERSION
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from ci_autotest.commands.executors import Means
     from ci_autotest.commands.progress import Progress
@@ -117,6 +117,22 @@ class RunState:
         broken = sum(bool(entry.broken) for entry in self.ledger.tests.values())
         # `--maxfail` ends a run while its cases run, which is before any finding is confirmed.
         return self.ledger.suspected + broken + len(self.broken)
+
+
+class Timing(NamedTuple):
+    """What candidates are timed with.
+
+    Attributes:
+        tools: The tools of the run.
+        factor: ``slower_factor``.
+        baseline: The results of an earlier run.
+        say: Prints a line.
+    """
+
+    tools: Tools
+    factor: float
+    baseline: Sequence[SpeedResult]
+    say: Callable[[str], None]
 
 
 def run(request: Request, environ: Mapping[str, str], progress: Progress) -> RunResult:
@@ -229,7 +245,7 @@ def _stages(state: RunState, means: Means, world: tuple[Signals, Mapping[str, st
         if not state.is_stopped:  # Whoever wants the first failure does not wait for times.
             earlier = state.baseline.speed if state.baseline is not None else ()
             timing = Timing(tools, request.config.slower_factor, earlier, progress.say)
-            state.untimed = time_candidates(ledger, request.candidates, timing, state.speed)
+            state.untimed = part(TIMING)(ledger, request.candidates, timing, state.speed)
     finally:
         pool.close()
 
@@ -353,7 +369,9 @@ def run_notes(state: RunState, findings: tuple[Finding, ...], *, is_whole: bool)
             f"the cases of a test share {shapes} sets of sizes and choices, with new data each time, because a "
             "candidate compiles for every shape (`shapes:` of a candidate)"
         )
-    notes += [f"{each.name} was not timed: {why}" for each in state.request.candidates if (why := untimed(each))]
+    notes += [
+        f"{each.name} was not timed: {why}" for each in state.request.candidates if each.speed and (why := each.untimed)
+    ]
     notes += [state.untimed] if state.untimed else []
     notes += state.unused
     notes += [said for said in (state.choice, state.foreign) if said]

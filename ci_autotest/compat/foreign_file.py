@@ -29,6 +29,7 @@ import torch
 
 from ci_autotest.compat.global_tensors import to_global
 from ci_autotest.compat.missing_names import MissingName
+from ci_autotest.compat.oneflow_modules import answer as oneflow_module
 from ci_autotest.compat.oneflow_names import GeneratorValues
 from ci_autotest.program.ir import OWN_DEVICE, Device
 from ci_autotest.record.values import identity
@@ -175,6 +176,11 @@ def run_file(path: Path, module: ModuleType, answer: Callable[[str], ModuleType 
     })  # fmt: skip
     with answering(answer):
         exec(code, vars(module))  # noqa: S102 - it is the user's own test file, as the importer runs it
+
+
+def run_oneflow_file(path: Path, module: ModuleType) -> None:
+    """Run a file of OneFlow's own tests as a module; arguments are those of ``run_file``."""
+    run_file(path, module, oneflow_module)
 
 
 def instead_of(path: str, absence: ModuleNotFoundError) -> Any:

@@ -21,11 +21,12 @@ from ci_autotest.errors import AuthorError, UnsupportedReason
 from ci_autotest.program.distribution import PARTIAL, REPLICATE, shard
 from ci_autotest.program.ir import CALL_METHOD
 from ci_autotest.record.context import CURRENT
-from ci_autotest.record.declaration import ATTRIBUTE, Declaration, declaration_of
+from ci_autotest.record.declaration import Declaration, declaration_of
 from ci_autotest.record.draw.generators import Either, Generator
 from ci_autotest.record.modules import RecordedModule
 from ci_autotest.record.skips import FalseAssumption, Unavailable, unsupported
 from ci_autotest.record.values import RecordedTensor
+from ci_autotest.values.declared_test import ATTRIBUTE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

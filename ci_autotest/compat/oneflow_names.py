@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from ci_autotest.compat.global_tensors import NAMES as GLOBAL_TENSORS
 from ci_autotest.errors import AuthorError
 from ci_autotest.record.context import CURRENT, recorder_for
-from ci_autotest.record.declaration import ATTRIBUTE
 from ci_autotest.record.dependent_tensors import choice_tensor as own_choice_tensor
 from ci_autotest.record.draw.draws import Drawer
 from ci_autotest.record.draw.dtypes import GROUPS
@@ -40,6 +39,7 @@ from ci_autotest.record.draw.streams import Streams
 from ci_autotest.record.options import declared
 from ci_autotest.record.tensors import NDIM, draw_tensor
 from ci_autotest.record.values import RecordedTensor
+from ci_autotest.values.declared_test import ATTRIBUTE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence

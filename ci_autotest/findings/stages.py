@@ -11,10 +11,11 @@ from contextlib import closing
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, TypeAlias
 
+from ci_autotest.extensions import STAGES as STAGES_OF_PARTS
+from ci_autotest.extensions import part
 from ci_autotest.findings.confirm import confirm, confirm_probe
 from ci_autotest.findings.crash import confirm_loss, find_calls, isolate, locate, record, record_after_cases
 from ci_autotest.findings.diagnosis import Diagnosis, Doubt, Route, identity_id
-from ci_autotest.findings.loader import confirm_loader, verify_script, write_script
 from ci_autotest.findings.ranks import confirm_on_processes
 from ci_autotest.findings.shrink_stages import (
     find_variants,
@@ -27,6 +28,7 @@ from ci_autotest.findings.shrink_stages import (
 from ci_autotest.findings.tools import Inspection, Tools
 from ci_autotest.findings.unconfirmed import reconciled, suspected
 from ci_autotest.findings.writer import forget, save, verify, write, write_program
+from ci_autotest.values.result import LOADER_CANDIDATE
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -35,6 +37,7 @@ if TYPE_CHECKING:
 
 Stage: TypeAlias = Callable[[Diagnosis, Inspection], Diagnosis]
 
+_LOADER: Final[Mapping[Stage, str]] = part(STAGES_OF_PARTS[LOADER_CANDIDATE])
 STAGES: Final[Mapping[Route, tuple[Stage, ...]]] = {
     # `save` comes before whatever may still end the run, so that the finding is on disk by then.
     Route.DIFFERENCE: (confirm, confirm_on_processes, save, shrink_body, find_variants, write, verify),
@@ -44,7 +47,7 @@ STAGES: Final[Mapping[Route, tuple[Stage, ...]]] = {
     Route.LOSS: (record, save, confirm_loss, locate, isolate, save, shrink_crash, write, verify),
     Route.LOSS_AFTER_CALLS: (save, shrink_calls_that_crash, write, verify),
     Route.LOSS_AFTER_CASES: (find_calls, record_after_cases, write_program),
-    Route.LOADER: (confirm_loader, write_script, verify_script),
+    Route.LOADER: tuple(_LOADER),
     Route.WHOLE: (write, verify),
     Route.WRITTEN: (write,),
     Route.SETTLED: (),
@@ -54,8 +57,7 @@ STAGES: Final[Mapping[Route, tuple[Stage, ...]]] = {
 _DOING: Final[Mapping[Stage, str]] = {
     confirm: "confirming in a fresh process", confirm_probe: "confirming in a fresh process",
     confirm_loss: "confirming the loss of its process", find_calls: "finding the calls that it needs",
-    confirm_loader: "confirming in a second process", verify: "running the repro alone",
-    verify_script: "running the repro alone",
+    verify: "running the repro alone", **_LOADER,
 }  # fmt: skip
 
 
@@ -88,7 +90,7 @@ def followed(diagnosis: Diagnosis, inspection: Inspection) -> Diagnosis:
     """Take a diagnosis through the stages of its route, and of each route that a stage changes to."""
     route = diagnosis.route
     for stage in STAGES[route]:
-        if stage in _DOING:
+        if _DOING.get(stage):
             inspection.tools.show(_DOING[stage])
         before, diagnosis = diagnosis, stage(diagnosis, inspection)
         # Another suspect has shown this finding already, and owns its folder.

@@ -123,7 +123,7 @@ def _pasted_status(text: str, diagnosis: Diagnosis, tools: Tools) -> int | None:
     if tools.is_sandboxed(diagnosis.suspect.candidate):
         return None
     host = diagnosis.recording.note.host if diagnosis.recording is not None else None
-    script = pasted_script(text, str(host["python"]) if host is not None else "")
+    script = pasted_script(text, host.python if host is not None else "")
     with TemporaryDirectory() as folder:
         path = Path(folder) / "pasted.py"
         path.write_text(script, "utf-8")

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import numpy as np
 import torch
 
-from ci_autotest.loader.repro import FILE_MODULE
+from ci_autotest.program.python_names import FILE_MODULE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

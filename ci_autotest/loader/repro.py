@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from ci_autotest.program.python_names import file_module
 from ci_autotest.program.repro.script import Script, import_block, of_library
 
 if TYPE_CHECKING:
@@ -26,15 +27,6 @@ _COUNTS: Final = {
     "hidden": ("value", "of_equal_items"), "whole": ("value", "of_whole"), "items": ("item", "of_items"),
     "rows": ("item", "of_ranks"), "order": ("item", "of_order"),
 }  # fmt: skip
-
-
-#: Start of the name under which a test file is imported.
-FILE_MODULE: Final = "autotest_file_"
-
-
-def file_module(file: str) -> str:
-    """Return the name under which a test file is imported."""
-    return FILE_MODULE + "".join(c if c.isalnum() else "_" for c in file)
 
 
 class Subject(NamedTuple):

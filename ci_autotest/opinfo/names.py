@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
+from ci_autotest.errors import UsageError
 from ci_autotest.program.targets import OVERLOADS
 
 OPINFO: Final = "builtin:opinfo"
@@ -33,9 +34,36 @@ GRADIENT: Final = "gradient"
 INDUCTOR: Final = "inductor"
 
 
-def source_of(file: str) -> str:
-    """Return the source that a file name belongs to, such as ``builtin:opinfo``; empty for any other file."""
-    return next((source for source in FAMILIES if file == source or file.startswith((f"{source}/", f"{source}:"))), "")
+class SampleSource(NamedTuple):
+    """A source of samples; methods and attributes are those of ``ci_autotest.extensions.Source``."""
+
+    name: str
+    families: tuple[str, ...]
+    candidate: str = ""
+    worker: str = "ci_autotest.opinfo.source:SampleTests"
+
+    def owns(self, file: str) -> bool:
+        """Whether a file name is the source, or one of its families, or begins a test's id."""
+        return file == self.name or file.startswith((f"{self.name}/", f"{self.name}:"))
+
+    def files(self, location: str) -> list[str]:
+        """Return the source, or the family of it.
+
+        Raises:
+            UsageError: It has no such family.
+        """
+        family = location.removeprefix(self.name).removeprefix("/")
+        if location != self.name and family not in self.families:
+            message = f"'{location}' is not a family of {self.name}. Known: {', '.join(self.families)}."
+            raise UsageError(message)
+        return [location]
+
+    def shown(self, file: str) -> str:
+        """Return the name itself."""
+        return file
+
+
+SOURCES: Final = tuple(SampleSource(name, families) for name, families in FAMILIES.items())
 
 
 class PyTorchTest(NamedTuple):

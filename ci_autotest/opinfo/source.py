@@ -39,6 +39,8 @@ from ci_autotest.opinfo.schedule import KeptSamples, Samples, SampleSpot, ordere
 from ci_autotest.program.targets import OVERLOADS
 from ci_autotest.record.context import CURRENT
 from ci_autotest.record.declaration import Declaration
+from ci_autotest.run.messages import TestInfo
+from ci_autotest.values.finding import Location
 from ci_autotest.values.tolerance import tolerance_for
 
 if TYPE_CHECKING:
@@ -47,6 +49,7 @@ if TYPE_CHECKING:
     from ci_autotest.config import OpOverride
     from ci_autotest.kinds import Candidate
     from ci_autotest.opinfo.database import OpInfoSample
+    from ci_autotest.run.worker.tests import SourceSetting
     from ci_autotest.values.verdict import Verdict
 
 #: Kinds of differences that a failure of PyTorch's tests can be.
@@ -55,40 +58,18 @@ _KINDS: Final = frozenset({"value", "gradient", "dtype", "error"})
 _OF_ACCELERATORS: Final = "test_compare_cpu"
 
 
-class Listed(NamedTuple):
-    """A test of the source: its id, the file name of its family, its name there, and its number of cases."""
+class SampleTests:
+    """The tests of a database; its methods are those of ``SourceTests``."""
 
-    id: str
-    file: str
-    name: str
-    cases: int
-
-
-class Source:
-    """The tests of a database.
-
-    Args:
-        name: ``builtin:opinfo`` or ``builtin:modules``.
-        seed: Root seed of the run.
-        chosen: What the configuration says of the database.
-    """
-
-    def __init__(self, name: str, seed: int, chosen: OpInfo | None = None) -> None:
-        self._name, self._seed, self._chosen = name, seed, chosen or OpInfo()
+    def __init__(self, setting: SourceSetting) -> None:
+        self._name, self._seed, self._chosen = setting.name, setting.seed, setting.opinfo or OpInfo()
         self._bodies: dict[str, EntryBody] = {}
         self._kept = KeptSamples()
 
     def tests(
         self, file: str, wanted: Collection[str], at_most: int | None, enter: Callable[[], None] = lambda: None
-    ) -> list[Listed]:
-        """Return the tests of the source or of one of its families.
-
-        Args:
-            file: ``builtin:opinfo``, or with ``/`` and a family.
-            wanted: Names of the tests whose cases are counted; empty for all of them.
-            at_most: Number up to which the cases of a test are counted; ``None`` for all of them.
-            enter: Called before the cases of a test are counted.
-        """
+    ) -> list[TestInfo]:
+        """Return the tests of the source or of one of its families."""
         family, found = file.removeprefix(self._name).removeprefix("/"), []
         for entry in self._entries():
             body = self._body(entry)
@@ -97,7 +78,12 @@ class Source:
             enter()
             cases = body.count(at_most) if not wanted or is_wanted(entry.name, wanted) else 0
             place = f"{self._name}/{entry.family}" if entry.family else self._name
-            found.append(Listed(f"{self._name}::{entry.name}", place, entry.name, cases))
+            found.append(
+                TestInfo(
+                    id=f"{self._name}::{entry.name}", file=place, name=entry.name, n=None,
+                    location=Location(file=place, line=1), samples=cases,
+                )
+            )  # fmt: skip
         return found
 
     def _entries(self) -> Iterator[OpInfoEntry]:
@@ -120,7 +106,7 @@ class Source:
             if wanted is None or name in wanted:
                 yield entry
 
-    def find(self, name: str) -> tuple[Declaration, EntryBody]:
+    def find(self, file: str, name: str) -> tuple[Declaration, EntryBody]:  # noqa: ARG002 - of a family or of the source
         """Return the declaration and the body of a test.
 
         Raises:

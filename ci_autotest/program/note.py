@@ -7,11 +7,12 @@ what can be none, because scripts print these names as code.
 from __future__ import annotations
 
 import itertools
-from typing import Any, Final, TypeAlias, get_args
+from typing import Annotated, Any, Final, Literal, TypeAlias, get_args
 
 import msgspec
 
 from ci_autotest.errors import ProgramError
+from ci_autotest.program.distribution import RANKS_AT_MOST
 from ci_autotest.program.python_names import is_module, is_name, is_path, is_pythons
 from ci_autotest.values.kernel_scope import RunMode
 from ci_autotest.values.tolerance import Strictness
@@ -190,16 +191,42 @@ class DTensorNote(KindNote, frozen=True, kw_only=True, tag="dtensor"):
     starts_ranks: bool = False
 
 
+class PlanNote(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """How ranks share the batch of a program, which a repro joins alike.
+
+    Attributes:
+        rows: Rows of the batch that each rank has.
+        joins: How an output is joined, by its position: its kind, and the dimension of the rows.
+        sizes: Rows of each rank in the gradient that is put into an output, by the output's position.
+        weights: The part of the loss that each rank has, by the index of a backward pass.
+        of_slices: What belongs to the rows of a rank by its definition, and is not compared: a step and a name in it.
+        independent: Whether the values are compared; if not, only whether the ranks agree.
+        unused: Whether a parameter has no part in the loss.
+        sized: Steps that hold the number of rows.
+        slices: Whether rows depend on one another, so that a rank is held against one process with its rows.
+    """
+
+    rows: Annotated[list[int], msgspec.Meta(min_length=1)]
+    joins: list[tuple[int, Literal["rows", "same", "mean", "sum", "each"], int]]
+    sizes: list[tuple[int, list[int]]]
+    weights: list[tuple[int, list[float]]]
+    of_slices: list[tuple[int, str]]
+    independent: bool
+    unused: bool
+    sized: list[int] = msgspec.field(default_factory=list)
+    slices: bool = False
+
+
 class TrainingNote(KindNote, frozen=True, kw_only=True):
     """Ranks that share the batch of a module.
 
     Attributes:
         wrap: The user's wrapper, ``module:function``.
-        plan: How the ranks share the batch, as ``repro/module_ranks`` reads it.
+        plan: How the ranks share the batch; ``None`` if it cannot be shared.
     """
 
     wrap: str = ""
-    plan: dict[str, Any] | None = None
+    plan: PlanNote | None = None
 
     @property
     def functions(self) -> tuple[str, ...]:
@@ -242,6 +269,32 @@ AnyKindNote: TypeAlias = (
 _KINDS: Final = {str(kind.__struct_config__.tag): kind for kind in get_args(AnyKindNote)}
 
 
+class HostNote(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a host ran; ``repro/host_values`` decodes and checks it.
+
+    Attributes:
+        module: Module of the framework.
+        program: The program in its framework's words, as JSON values.
+        moved: For each step of the recording: where the host's program has its value; -1 for nowhere.
+        parameters: Parameters that the host's program has as values: a step, a name in it, and where.
+        version: Version of the framework.
+        python: The interpreter.
+        on: Version of Python.
+        graph: Whether it ran as a graph.
+        ranks: Number of ranks; 0 if it was no group.
+    """
+
+    module: str = ""
+    program: list[Any] = msgspec.field(default_factory=list)
+    moved: list[int] = msgspec.field(default_factory=list)
+    parameters: list[tuple[int, str, int]] = msgspec.field(default_factory=list)
+    version: str = ""
+    python: str = ""
+    on: str = ""
+    graph: bool = False
+    ranks: Annotated[int, msgspec.Meta(ge=0, le=RANKS_AT_MOST)] = 0
+
+
 class Note(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The origin of a recording, and what its repro and its replay need.
 
@@ -254,8 +307,7 @@ class Note(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         env: Environment variables of the candidate's process.
         torch: Version of torch.
         libraries: Versions of others.
-        host: What a host ran: the program in its framework's words and the places of its values. ``repro/host_script``
-            checks it.
+        host: What a host ran; ``None`` if the candidate has none.
         rules: How results are compared; ``None`` for the defaults.
         strictness: As the configuration has it.
         kind: Kind of the finding; empty if there is none yet.
@@ -279,7 +331,7 @@ class Note(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     env: dict[str, str] = _dict()
     torch: str = ""
     libraries: dict[str, str] = _dict()
-    host: dict[str, Any] | None = None
+    host: HostNote | None = None
     rules: ReplayRules | None = None
     strictness: Strictness = "tolerance"
     kind: str = ""

@@ -11,6 +11,13 @@ _MODULE: Final = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*", re.ASCII)
 
 #: A parameter, buffer or part of a module by its path: ``0.weight``.
 _IN_MODULE: Final = re.compile(r"[A-Za-z0-9]\w*(?:\.[A-Za-z0-9]\w*)*", re.ASCII)
+#: Start of the name under which a test file is imported.
+FILE_MODULE: Final = "autotest_file_"
+
+
+def file_module(file: str) -> str:
+    """Return the name under which a test file is imported."""
+    return FILE_MODULE + "".join(c if c.isalnum() else "_" for c in file)
 
 
 def is_in_module(text: object) -> bool:

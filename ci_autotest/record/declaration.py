@@ -1,34 +1,31 @@
-"""The declaration of a test: an attribute of the decorated function. There is no global registry."""
+"""The declaration of a test of operators."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
+
+from ci_autotest.values.declared_test import DeclaredTest, declared_test_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
     from ci_autotest.values.case import DrawnValue
 
-#: Attribute of a decorated function that holds its ``Declaration``.
-ATTRIBUTE: Final = "__ci_autotest__"
 #: The forms that a test may ask for.
 FORMS: Final = ("autocast", "out", "second_derivatives")
 
 
 @dataclass(frozen=True, slots=True)
-class Declaration:
+class Declaration(DeclaredTest):
     """The checked options of ``@autotest`` for one test.
 
     Args:
-        body: The function as written.
-        n: Number of cases; ``None``: the configuration's.
         auto_backward: Whether to run a backward pass from every output that requires grad.
         rtol: Ratio; ``None``: the default per dtype.
         atol: In the unit of the elements; ``None``: the default per dtype.
         check_dtype: Whether a different dtype is a misalignment.
         profiles: Profiles besides ordinary; ``None``: all.
-        id: A name that the test keeps when it moves.
         check_allclose: Whether to compare elements; shapes, dtypes and flags are always compared.
         check_grad_use_random_data: Whether the backward pass starts from random signed gradients; ones otherwise.
         check_graph: Whether the body also runs as one compiled graph.
@@ -43,14 +40,11 @@ class Declaration:
         is_foreign: Whether the test was written for another harness, with tensors that may have more attributes.
     """
 
-    body: Callable[..., Any]
-    n: int | None = None
     auto_backward: bool = True
     rtol: float | None = None
     atol: float | None = None
     check_dtype: bool = True
     profiles: tuple[str, ...] | None = None
-    id: str | None = None
     check_allclose: bool = True
     check_grad_use_random_data: bool = True
     check_graph: bool = False
@@ -65,6 +59,6 @@ class Declaration:
 
 
 def declaration_of(value: object) -> Declaration | None:
-    """Return the declaration that a decorated function carries."""
-    found = getattr(value, ATTRIBUTE, None)
+    """Return the declaration of ``@autotest`` that a decorated function carries."""
+    found = declared_test_of(value)
     return found if isinstance(found, Declaration) else None

@@ -140,7 +140,7 @@ def versions(recording: Recording) -> str:
     host = note.host
     if host is None:
         return own
-    return f"{host.get('module')} {host.get('version')} on Python {host.get('on')}; {own}"
+    return f"{host.module} {host.version} on Python {host.on}; {own}"
 
 
 def _in_docstring(text: str) -> str:

@@ -13,7 +13,7 @@ from ci_autotest.report.finding_facts import earlier_sentence, facts
 from ci_autotest.report.standing import word_of
 from ci_autotest.values.amounts import amount_of
 from ci_autotest.values.finding import TOLERATED_BLAMES, Finding, Location, counts_against
-from ci_autotest.values.verdict import NO_TENSOR, Call, State, Value, place_of
+from ci_autotest.values.verdict import NO_TENSOR, Call, State, Value, printable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -78,7 +78,8 @@ def finding_of(verdict: Verdict, about: About) -> Finding:
         greatest_ulp_difference=difference.greatest_ulp if difference else None,
         first_index=difference.first_index if difference else None,
         first_pair=difference.first_pair if difference else None,
-        where=found.what if found else "", candidate_seen=found.candidate if found else "",
+        where=found.what if found else "", at=printable(found.at) if found else None,
+        candidate_seen=found.candidate if found else "",
         lacks_gradient=found is not None and found.lacks_gradient,
         reference_seen=found.reference if found else "", detail=found.detail if found else "", difference=difference,
         oracle=verdict.oracle, oracle_value=verdict.oracle_value, accumulated=verdict.accumulated,
@@ -130,7 +131,7 @@ def headline(finding: Finding) -> str:
         "stateful": f"{subject}: {finding.detail.partition('. ')[0] or f'{finding.where} differs after other calls'}",
         "mutation": f"{subject}: {finding.where} differs: one side wrote to memory that the other left alone",
     }
-    if finding.kind in {"mutation", "metadata"} and isinstance(place_of(finding.where), Call):
+    if finding.kind in {"mutation", "metadata"} and isinstance(finding.at, Call):
         return f"{subject}: {finding.candidate_seen}"
     if finding.kind == "mutation" and difference is None:
         return f"{subject}: {finding.where} is {finding.candidate_seen}, not {finding.reference_seen}"
@@ -159,7 +160,7 @@ def _unlike(finding: Finding) -> str:
 
 def _subject(finding: Finding) -> str:
     """Return the name of the value or parameter whose shape, dtype or other kind the headline states."""
-    at = place_of(finding.where)
+    at = finding.at
     if isinstance(at, Value) and at.aspect not in {"memory", "end"}:
         return finding.where.removeprefix(f"{at.aspect} of ")
     return finding.where.removeprefix("state ") if isinstance(at, State) and at.name else finding.where

@@ -16,7 +16,7 @@ from ci_autotest.program.python_names import is_path
 from ci_autotest.program.repro.module_ranks import share_lines
 from ci_autotest.program.repro.operator_modules import import_lines
 from ci_autotest.program.repro.plain_program import is_plain_program
-from ci_autotest.program.repro.rank_processes import global_lines, ranks_of
+from ci_autotest.program.repro.rank_processes import global_lines
 from ci_autotest.program.repro.ranks import rank_lines
 from ci_autotest.program.repro.snippet import Snippet, has_known_operators, made_lines, snippet, tensor_expression
 from ci_autotest.program.repro.snippet_checks import Facts
@@ -24,7 +24,7 @@ from ci_autotest.program.repro.snippet_sides import own_names
 from ci_autotest.report.finding_folders import FINDINGS
 from ci_autotest.values.finding import TOLERATED_BLAMES
 from ci_autotest.values.tolerance import tolerance_for
-from ci_autotest.values.verdict import Call, Cotangent, Gradient, State, Value, is_of_backward, place_of
+from ci_autotest.values.verdict import Call, Cotangent, Gradient, State, Value, is_of_backward
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -146,7 +146,7 @@ def culprit_of(program: Program, finding: Finding) -> int | None:
 
 def facts_of(recording: Recording, finding: Finding, permissions: Permissions | None = None) -> Facts:
     """Return the facts of a finding that its snippet needs; ``permissions`` as for ``display_program``."""
-    at = place_of(finding.where)
+    at = finding.at
     difference, rules = finding.difference, recording.note.rules
     dtypes = [spec.dtype for spec in recording.expected.values()] or ["float32"]
     default = tolerance_for(dtypes[0])
@@ -249,7 +249,7 @@ def _backward_lines(recording: Recording, finding: Finding) -> list[str]:
     lines = [f"{name}.backward({weight})" for name, weight in put_in.items()]
     if len(put_in) > 1:  # One call for all outputs: after a first one the graph is freed.
         lines = [f"torch.autograd.backward([{', '.join(put_in)}], [{', '.join(put_in.values())}])"]
-    at = place_of(finding.where)
+    at = finding.at
     if not isinstance(at, Gradient):
         return lines
     index = next((i for i, name in enumerate(names(program)) if name == at.name), None)
@@ -263,14 +263,14 @@ def _backward_lines(recording: Recording, finding: Finding) -> list[str]:
 
 def has_backward(finding: Finding) -> bool:
     """Whether the difference only shows in the backward pass."""
-    return finding.kind == "gradient" or is_of_backward(place_of(finding.where))
+    return finding.kind == "gradient" or is_of_backward(finding.at)
 
 
 def _answers(recording: Recording, finding: Finding) -> list[str]:
     """Return comments on how the candidate runs the program: its ranks, its export, or the user's replacement."""
     host = recording.note.host
-    if host is not None and (ranks := ranks_of(host)):
-        return global_lines(recording, ranks)
+    if host is not None and host.ranks:
+        return global_lines(recording, host.ranks)
     match recording.note.side:
         case DTensorNote():
             return rank_lines(recording)
@@ -303,7 +303,7 @@ def mark(finding: Finding) -> str:
         return "its gradient differs from run to run" if has_backward(finding) else "differs from run to run"
     if finding.kind == "leniency" and not has_backward(finding):
         return "is accepted; the reference rejects it"
-    at = place_of(finding.where)
+    at = finding.at
     if finding.kind == "stateful" and isinstance(at, Value) and at.aspect == "end":
         return f"changes {at.name}"
     if finding.kind == "stateful" and isinstance(at, State):
@@ -321,7 +321,7 @@ def _marked(calls: list[str], finding: Finding, culprit: int) -> int:
     """Return the position of the line at fault: the culprit's, that of a tuple's element, or the one to be refused."""
     if finding.kind == "leniency" and "try:" in calls:
         return len(calls) - calls[::-1].index("except Exception as error:") - 2
-    place = place_of(finding.where)
+    place = finding.at
     element = place.element if isinstance(place, Value) else None
     found = [at for at, line in enumerate(calls) if element is not None and line.endswith(f"[{element}]")]
     return found[-1] if found else culprit

@@ -19,6 +19,7 @@ from ci_autotest.report.atomic import write_bytes
 from ci_autotest.report.finding_folders import is_finding_id
 from ci_autotest.values.result import SCHEMA, RunError, RunResult
 from ci_autotest.values.schema import schema_of
+from ci_autotest.values.verdict import printable
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -88,6 +89,15 @@ def _with_error(result: RunResult) -> RunResult:
     return msgspec.structs.replace(result, error=error)
 
 
+def _with_places(result: RunResult) -> RunResult:
+    """Return a report without places whose names could not stand beside code: it may come from outside."""
+    findings = tuple(
+        finding if finding.at is None or printable(finding.at) else msgspec.structs.replace(finding, at=None)
+        for finding in result.findings
+    )
+    return msgspec.structs.replace(result, findings=findings)
+
+
 def parsed(data: bytes, where: str) -> RunResult:
     """Return the report in ``data``, read strictly.
 
@@ -101,7 +111,7 @@ def parsed(data: bytes, where: str) -> RunResult:
     result = _decoded(data, where)
     _check_keys(data, where)
     _check_names(result, where)
-    return _with_error(result)
+    return _with_places(_with_error(result))
 
 
 def json_schema() -> dict[str, Any]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from ci_autotest.values.error_pattern import ErrorPattern
-from ci_autotest.values.verdict import Blame, Difference, Kind, Outcome, StepError, Struct
+from ci_autotest.values.verdict import Blame, Difference, Kind, Outcome, Place, StepError, Struct
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -110,6 +110,7 @@ class Finding(Struct, frozen=True, kw_only=True):
         repro: Path of ``repro.py`` in the output folder; null if there is none.
         repro_verified: Whether ``repro.py`` was run and showed the finding.
         where: What differs, in words: ``value of softmax``, ``gradient of x``.
+        at: The same place for programs.
         headline: One sentence.
         candidate_seen: What the candidate has, in words.
         reference_seen: What the reference has, in words.
@@ -168,6 +169,7 @@ class Finding(Struct, frozen=True, kw_only=True):
     repro: str | None = None
     repro_verified: bool = False
     where: str = ""
+    at: Place | None = None
     headline: str = ""
     candidate_seen: str = ""
     reference_seen: str = ""

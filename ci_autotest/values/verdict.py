@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias, get_args
 
 import msgspec
@@ -11,8 +10,6 @@ from ci_autotest.errors import UnsupportedReason
 from ci_autotest.values.error_pattern import ErrorPattern
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from ci_autotest.errors import Unsupported
 
 Outcome: TypeAlias = Literal[
@@ -170,24 +167,6 @@ Place: TypeAlias = Value | Gradient | Cotangent | State | Call | BackwardPass | 
 #: Kinds of findings that cost the worker.
 _LOST: Final = frozenset({"crash", "timeout"})
 _AS_A_GRAPH: Final = ", as a graph"
-#: The inverse of ``place_text``, because a report only has the text of a place.
-# The first pattern that matches counts, so that the general ones come last.
-_READ: Final[tuple[tuple[str, Callable[[re.Match[str]], Place]], ...]] = (
-    (r"(?:in its )?backward pass", lambda _: BackwardPass()),
-    (r"gradient put into output (\d{1,9}), which the backward pass wrote to", lambda m: Cotangent(position=int(m[1]))),
-    (r"gradient of ([^.]*)(?:\.(.*))?", lambda m: Gradient(name=m[1], parameter=m[2] or "")),
-    (r"names of the state after the run", lambda _: State()),
-    (r"state (.*) after the run", lambda m: State(name=m[1])),
-    (
-        r"(value|shape|dtype|metadata|memory) of (.*?)(?:\[(\d{1,9})\])?",
-        lambda m: Value(name=m[2], aspect=m[1], element=None if m[3] is None else int(m[3])),  # type: ignore[arg-type]
-    ),
-    (r"call of (.*)", lambda m: Call(name=m[1])),
-    (r"(.*) after the run", lambda m: Value(name=m[1], aspect="end")),
-    (r"in compiling (.*)", lambda m: InFlight(target=m[1], compiling=True)),
-    (r"in (.*)", lambda m: InFlight(target=m[1])),
-    (r"result", lambda _: Result()),
-)
 
 
 def place_text(at: Place | None, kind: Kind) -> str:
@@ -198,14 +177,9 @@ def place_text(at: Place | None, kind: Kind) -> str:
     return ("" if at is None else str(at)) + (_AS_A_GRAPH if kind == "graph" else "")
 
 
-def place_of(text: str) -> Place | None:
-    """Return the place that ``place_text`` wrote, or ``None`` for any other text."""
-    place = text.removesuffix(_AS_A_GRAPH)
-    # A report comes from outside, and its names are printed beside code: a line end in one could smuggle code in.
-    if not place.isprintable():
-        return None
-    found = ((re.fullmatch(pattern, place), make) for pattern, make in _READ)
-    return next((make(match) for match, make in found if match is not None), None)
+def printable(at: Place | None) -> Place | None:
+    """Return a place if it can stand beside code, which a line end in one of its names could add to."""
+    return at if str(at).isprintable() else None
 
 
 def is_of_backward(at: Place | None) -> bool:

@@ -63,6 +63,13 @@ def imported(*words: str) -> tuple[str, set[str]]:
     return "\n".join(lines), set(json.loads(modules))
 
 
+def every_command() -> dict[str, click.Command]:
+    """Return every command, those of optional parts too."""
+    context = click.Context(cli)
+    named = {name: cli.get_command(context, name) for name in cli.list_commands(context)}
+    return {name: command for name, command in named.items() if command is not None}
+
+
 def options(command: click.Command) -> dict[str, click.Option]:
     return {
         name.removeprefix("--"): parameter
@@ -121,12 +128,12 @@ def test_module__run_with_python_m__is_the_command():
 
 
 def test_commands__are_those_of_the_design():
-    assert {name: set(options(command)) for name, command in cli.commands.items() if not command.hidden} == OPTIONS
+    assert {name: set(options(command)) for name, command in every_command().items() if not command.hidden} == OPTIONS
 
 
 @pytest.mark.parametrize("name", OPTIONS)
 def test_command__its_help__describes_it_and_every_option(name: str):
-    command = cli.commands[name]
+    command = every_command()[name]
     assert command.help
     assert [option for option, parameter in options(command).items() if not parameter.help] == []
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from ci_autotest.kinds import TorchCandidate
-from ci_autotest.run.instruction_request import Counted, count_instructions, has_callgrind
+from ci_autotest.speed.instruction_request import Counted, count_instructions, has_callgrind
 
 TORCH = Counted(candidate=TorchCandidate(name="torch"), folders=[])
 

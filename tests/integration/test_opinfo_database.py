@@ -12,7 +12,7 @@ from torch.overrides import TorchFunctionMode
 
 from ci_autotest.backends.operators.identity import public_name
 from ci_autotest.opinfo.database import WRITTEN_FOR, entries, unreadable
-from ci_autotest.opinfo.names import FAMILIES, OPINFO, source_of
+from ci_autotest.opinfo.names import FAMILIES, OPINFO
 from ci_autotest.program.random_calls import is_random
 
 
@@ -75,16 +75,3 @@ def test_is_random__every_function_that_draws_in_a_sample_of_the_database__is():
 )
 def test_unreadable__import_fails__says_what_is_missing(error: ImportError, message: str):
     assert unreadable(error) == message
-
-
-@pytest.mark.parametrize(
-    ("file", "source"),
-    [
-        pytest.param("builtin:opinfo", OPINFO, id="source"),
-        pytest.param("builtin:opinfo/fft", OPINFO, id="family"),
-        pytest.param("builtin:opinfos", "", id="other"),
-        pytest.param("builtin:suite/fft", "", id="suite"),
-    ],
-)
-def test_source_of__file__is_the_source_that_it_belongs_to(file: str, source: str):
-    assert source_of(file) == source

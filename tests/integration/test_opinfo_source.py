@@ -5,6 +5,7 @@ Of a failing case the database knows NumPy's opinion, and what PyTorch's own tes
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,8 +18,9 @@ from ci_autotest.kinds import KINDS, AnyCandidate
 from ci_autotest.opinfo.database import entries
 from ci_autotest.opinfo.names import CONJUGATE, ERROR, IN_PLACE, NON_CONTIGUOUS, OPINFO, ORDINARY, OUT
 from ci_autotest.opinfo.schedule import KeptSamples, Samples, SampleSpot
-from ci_autotest.opinfo.source import SampleBackground, Source
+from ci_autotest.opinfo.source import SampleBackground, SampleTests
 from ci_autotest.program.ir import PLACEHOLDER
+from ci_autotest.run.worker.tests import SourceSetting
 from ci_autotest.values.case import test_key as stream_key
 from ci_autotest.values.verdict import Verdict
 from tests.engine import attempts
@@ -41,8 +43,8 @@ WRONG = Verdict(outcome="misaligned", kind="value")
 CRASHED = Verdict(outcome="crashed", kind="crash")
 
 
-def attempt(opinfo: Source, name: str, variant: str):
-    declaration, body = opinfo.find(name)
+def attempt(opinfo: SampleTests, name: str, variant: str):
+    declaration, body = opinfo.find("", name)
     body.count(60)
     test = f"builtin:opinfo::{name}"
     # The last one, because the first samples are often too small for a layout.
@@ -52,7 +54,7 @@ def attempt(opinfo: Source, name: str, variant: str):
 
 @pytest.mark.parametrize(("name", "variant"), [(name, variant) for name, own in CALLS.items() for variant in own])
 def test_body__sample__is_recorded_as_a_written_test_would_be(name: str, variant: str):
-    found = attempt(Source(OPINFO, 0), name, variant)
+    found = attempt(SampleTests(SourceSetting(OPINFO, Path(), 0)), name, variant)
 
     assert not found.skipped
     assert found.profile == variant
@@ -63,7 +65,7 @@ def test_body__sample__is_recorded_as_a_written_test_would_be(name: str, variant
 
 
 def test_body__variants__inputs_are_what_the_variant_says():
-    opinfo = Source(OPINFO, 0)
+    opinfo = SampleTests(SourceSetting(OPINFO, Path(), 0))
     strided, out = (attempt(opinfo, "torch.add", variant).program for variant in (NON_CONTIGUOUS, OUT))
     specs = [step.args[0] for step in strided.steps if step.op == PLACEHOLDER]
 
@@ -72,7 +74,7 @@ def test_body__variants__inputs_are_what_the_variant_says():
 
 
 def test_body__error_input__refusal_is_demanded():
-    found = attempt(Source(OPINFO, 0), "torch.gather", ERROR)
+    found = attempt(SampleTests(SourceSetting(OPINFO, Path(), 0)), "torch.gather", ERROR)
 
     assert "torch.gather" in [step.target for _, step in found.program.calls]
     assert found.is_complete
@@ -85,10 +87,10 @@ def test_tests__allowlist_and_exclusions__leave_their_entries_and_variants():
         op_overrides={"add": (OpOverride(decorator="skip", test_name="test_out"),)},
         test_exclusions={"TestCommon": ("test_noncontiguous_samples", "test_errors")},
     )  # fmt: skip
-    opinfo = Source(OPINFO, 0, chosen)
+    opinfo = SampleTests(SourceSetting(OPINFO, Path(), 0, chosen))
 
     names = [one.name for one in opinfo.tests("builtin:opinfo", (), 30)]
-    found = {(spot.variant, spot.dtype) for spot in opinfo.find("torch.add")[1]._spots}
+    found = {(spot.variant, spot.dtype) for spot in opinfo.find("", "torch.add")[1]._spots}
 
     assert names == ["torch.add", "torch.div[floor_rounding]"]
     assert found == {(ORDINARY, "int64"), (IN_PLACE, "int64")}
@@ -96,7 +98,9 @@ def test_tests__allowlist_and_exclusions__leave_their_entries_and_variants():
 
 def test_tests__entry_that_does_not_exist__is_an_error_that_names_the_nearest():
     with pytest.raises(ConfigError) as refusal:
-        Source(OPINFO, 0, OpInfo(op_allowlist=("linalg.nrom",))).tests("builtin:opinfo", (), 1)
+        SampleTests(SourceSetting(OPINFO, Path(), 0, OpInfo(op_allowlist=("linalg.nrom",)))).tests(
+            "builtin:opinfo", (), 1
+        )
 
     assert str(refusal.value) == (
         f"opinfo names 'linalg.nrom', which is no entry of PyTorch {torch.__version__}'s database. "
@@ -126,7 +130,7 @@ def test_tests__test_of_pytorch_that_does_not_exist__is_an_error_that_names_the_
     chosen: OpInfo, wrong: str, nearest: str
 ):
     with pytest.raises(ConfigError) as refusal:
-        Source(OPINFO, 0, chosen).tests("builtin:opinfo", ("none",), 1)
+        SampleTests(SourceSetting(OPINFO, Path(), 0, chosen)).tests("builtin:opinfo", ("none",), 1)
 
     assert str(refusal.value) == (
         f"opinfo names {wrong!r}, which is no test of PyTorch {torch.__version__}'s database. Did you mean {nearest!r}?"
@@ -137,7 +141,9 @@ def test_tests__test_of_pytorch_that_is_no_variant__is_accepted_from_a_copied_li
     row = OpOverride(decorator="skip", cls_name="TestJit", test_name="test_variant_consistency_jit")
     chosen = OpInfo(op_allowlist=("add",), op_overrides={"add": (row,)}, test_exclusions={"TestMeta": "*"})
 
-    assert [one.name for one in Source(OPINFO, 0, chosen).tests("builtin:opinfo", ("none",), 1)] == ["torch.add"]
+    assert [
+        one.name for one in SampleTests(SourceSetting(OPINFO, Path(), 0, chosen)).tests("builtin:opinfo", ("none",), 1)
+    ] == ["torch.add"]
 
 
 def background(name: str, variant: str = "ordinary", dtype: str = "float32", *rows: OpOverride) -> SampleBackground:

@@ -15,10 +15,11 @@ from ci_autotest.opinfo.names import FAMILIES
 from ci_autotest.opinfo.overload_calls import _MISSING, OverloadCall, _as, adapted, overload_of
 from ci_autotest.opinfo.overload_samples import SAMPLES
 from ci_autotest.opinfo.overloads import WRITTEN, dispatcher_overloads, overload_entries, refuse_other, table
-from ci_autotest.opinfo.source import Source
+from ci_autotest.opinfo.source import SampleTests
 from ci_autotest.program.ir import OUTPUT, PLACEHOLDER
 from ci_autotest.program.targets import OVERLOADS
 from ci_autotest.report.coverage import overloads
+from ci_autotest.run.worker.tests import SourceSetting
 from ci_autotest.values.case import test_key as stream_key
 from tests.engine import attempts
 
@@ -40,7 +41,7 @@ CALLS = {
 
 
 def attempt(name: str, case: int = 0):
-    declaration, body = Source(OVERLOADS, 0).find(name)
+    declaration, body = SampleTests(SourceSetting(OVERLOADS, Path(), 0)).find("", name)
     test = f"{OVERLOADS}::{name}"
     return attempts().attempt(declaration, body, (stream_key(0, test), test, case, 0))
 
@@ -91,17 +92,19 @@ def test_adapted__arguments_that_the_reference_refuses__give_no_call():
 
 
 def test_tests__families__are_what_the_schema_says_and_counting_makes_no_sample():
-    found = {one.name: one for one in Source(OVERLOADS, 0).tests(OVERLOADS, (), 20)}
+    found = {one.name: one for one in SampleTests(SourceSetting(OVERLOADS, Path(), 0)).tests(OVERLOADS, (), 20)}
     names = ("aten.add.Tensor", "aten.add_.Tensor", "aten.add.out")
 
     assert [found[name].file for name in names] == [f"{OVERLOADS}/{family}" for family in FAMILIES[OVERLOADS]]
-    assert all(one.cases > 0 for one in found.values())
+    assert all(one.samples > 0 for one in found.values())
 
 
 def test_tests__allowlist__names_overloads():
     chosen = OpInfo(op_allowlist=("aten.add.out", "add"))
 
-    assert [one.name for one in Source(OVERLOADS, 0, chosen).tests(OVERLOADS, ("none",), 1)] == ["aten.add.out"]
+    assert [
+        one.name for one in SampleTests(SourceSetting(OVERLOADS, Path(), 0, chosen)).tests(OVERLOADS, ("none",), 1)
+    ] == ["aten.add.out"]
 
 
 def test_refuse_other__another_version__says_what_to_do():

@@ -30,7 +30,7 @@ from ci_autotest.program.ir import (
     TensorSpec,
 )
 from ci_autotest.program.json_values import plain_program
-from ci_autotest.program.note import ModuleNote, Note, note_of
+from ci_autotest.program.note import HostNote, ModuleNote, Note, note_of
 from ci_autotest.program.recording import Recording
 from ci_autotest.program.repro.host_script import host_repro_text
 from ci_autotest.program.repro.script_facts import ScriptFacts
@@ -61,7 +61,9 @@ def run(name: str, kind: str, folder: Path) -> tuple[int, str]:
         "program": plain_program(program), "moved": [0, 1, 2], "parameters": [], "ranks": 2,
     }  # fmt: skip
     tensors = {"t0": struct.pack("<2f", *INPUT), "output_0": RESULTS[name](INPUT).astype(np.float32).tobytes()}
-    recording = Recording(program, tensors, Note(side=ModuleNote(), host=host, torch="2.13"), {"output_0": PLAIN})
+    recording = Recording(
+        program, tensors, Note(side=ModuleNote(), host=HostNote(**host), torch="2.13"), {"output_0": PLAIN}
+    )
     script = folder / "repro.py"
     script.write_text(host_repro_text(recording, replace(DETAILS, kind=kind)))
     done = subprocess.run(

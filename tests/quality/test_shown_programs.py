@@ -22,7 +22,7 @@ from ci_autotest.backends.torch_eager import TorchBackend
 from ci_autotest.kinds import CompileCandidate, TorchCandidate
 from ci_autotest.program.ir import PLACEHOLDER, TensorSpec
 from ci_autotest.program.json_values import plain_program
-from ci_autotest.program.note import ModuleNote
+from ci_autotest.program.note import HostNote, ModuleNote
 from ci_autotest.program.repro.plain_program import is_plain_program
 from ci_autotest.program.serialize import encode_program, encode_tensors
 from ci_autotest.report.evidence import evidence_of
@@ -229,7 +229,7 @@ def hosted(recording: Recording) -> Recording:
         "program": plain_program(program.program), "moved": list(program.moved),
         "parameters": [[index, each, place] for (index, each), place in program.parameters.items()],
     }  # fmt: skip
-    return replace(recording, note=msgspec.structs.replace(recording.note, host=host))
+    return replace(recording, note=msgspec.structs.replace(recording.note, host=HostNote(**host)))
 
 
 @pytest.mark.parametrize("profile", ["ordinary", "non_contiguous"])

@@ -17,6 +17,8 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
+import msgspec
+
 from ci_autotest.backends.ranks.host_answers import WHOLE_PASS, Frame, InvalidAnswerError, agreed, of_invalid, of_lost
 from ci_autotest.backends.ranks.placement_draw import Meshes, distributed
 from ci_autotest.backends.ranks.process_activity import ActivityWatch
@@ -38,6 +40,7 @@ if TYPE_CHECKING:
     from ci_autotest.backends.remote.response import Reader
     from ci_autotest.backends.trace import Attempt, RankFault, Trace
     from ci_autotest.program.ir import Program, Step, TensorSpec
+    from ci_autotest.program.note import HostNote
     from ci_autotest.values.schedule import Ability, Passes
 
 
@@ -322,10 +325,10 @@ class GlobalTensorBackend(RemoteBackend):
         trace.untested, trace.shown = refused, frozenset()
         return False
 
-    def repro_note(self, program: Program, sources: Mapping[str, Any]) -> dict[str, Any] | None:
+    def repro_note(self, program: Program, sources: Mapping[str, Any]) -> HostNote | None:
         """Return what a repro needs to know about a program, with the number of ranks."""
         found = super().repro_note(program, sources)
-        return None if found is None else {**found, "ranks": _count_of(program, self._ranks)}
+        return None if found is None else msgspec.structs.replace(found, ranks=_count_of(program, self._ranks))
 
     def _take(self, trace: ResponseTrace, reader: Reader) -> None:
         super()._take(trace, reader)

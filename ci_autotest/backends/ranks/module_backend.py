@@ -40,6 +40,7 @@ from ci_autotest.backends.trace import RankFault, Trace
 from ci_autotest.errors import UnavailableError, Unsupported, UnsupportedReason, import_failure
 from ci_autotest.program.ir import BUFFER, OUTPUT, output_refs
 from ci_autotest.program.json_values import result_of
+from ci_autotest.program.note import PlanNote
 from ci_autotest.program.serialize import encode_program, encode_tensors
 
 if TYPE_CHECKING:
@@ -142,9 +143,7 @@ class ModuleBackend(Backend):
         if found.backward_failure is None:  # else the forward pass is all that was compared, with what it had
             trace.expectation = found.expectation
 
-    def plan_note(
-        self, program: Program, sources: Mapping[str, Any], cotangents: Mapping[int, Any]
-    ) -> dict[str, Any] | None:
+    def plan_note(self, program: Program, sources: Mapping[str, Any], cotangents: Mapping[int, Any]) -> PlanNote | None:
         """Return how the ranks share the batch of a program, which its repro joins alike."""
         ranks = ranks_of(program, self._count)
         if why_not_split(program, ranks) is not None:
@@ -154,20 +153,20 @@ class ModuleBackend(Backend):
         except NotSplitError:
             return None
         joins = [plan.joins.get(ref.index) for ref in output_refs(program)]
-        return {
-            "rows": slices.rows,
-            "joins": [[at, join.kind, join.dimension] for at, join in enumerate(joins) if join is not None],
-            "sizes": [
-                [at, [own[at].shape[join.dimension] for own in plan.cotangents]]
+        return PlanNote(
+            rows=slices.rows,
+            joins=[(at, join.kind, join.dimension) for at, join in enumerate(joins) if join is not None],
+            sizes=[
+                (at, [own[at].shape[join.dimension] for own in plan.cotangents])
                 for at, join in enumerate(joins)
                 if join is not None and join.kind == "rows" and at in cotangents
             ],
-            "weights": [[index, own] for index, own in plan.weights.items()],
-            "of_slices": sorted(map(list, plan.of_slices)),
-            "independent": plan.mixes is None,
-            "unused": plan.has_unused,
-            "sized": list(slices.sized),
-        }
+            weights=list(plan.weights.items()),
+            of_slices=sorted(plan.of_slices),
+            independent=plan.mixes is None,
+            unused=plan.has_unused,
+            sized=list(slices.sized),
+        )
 
     def _planned(
         self, program: Program, sources: Mapping[str, Any], cotangents: Mapping[int, Any], ranks: int

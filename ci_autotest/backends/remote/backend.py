@@ -22,6 +22,7 @@ from ci_autotest.host.main import OWN_FAULT
 from ci_autotest.program.hook_names import idle_hooks
 from ci_autotest.program.ir import CALL_FUNCTION, HOOK, OUTPUT, PLACEHOLDER, REGISTERS, Program, Ref, Step
 from ci_autotest.program.json_values import plain_program
+from ci_autotest.program.note import HostNote
 from ci_autotest.program.refusal import refusals
 from ci_autotest.values.schedule import Passes
 
@@ -202,22 +203,22 @@ class RemoteBackend(Backend):
             program, sources = _filling_program(own)
             self.run(program, sources)
 
-    def repro_note(self, program: Program, sources: Mapping[str, Any]) -> dict[str, Any] | None:
-        """Return what a repro needs to know about a program, as JSON values; ``None`` if the program cannot run."""
+    def repro_note(self, program: Program, sources: Mapping[str, Any]) -> HostNote | None:
+        """Return what a repro needs to know about a program; ``None`` if the program cannot run."""
         try:
             translated = self._translator.translated(program, sources)
         except UnsupportedError:
             return None
-        return {
-            "module": self._interpreter.module,
-            "version": self.hello.version,
-            "python": shutil.which(self._interpreter.python) or self._interpreter.python,
-            "on": self.hello.libraries.get("python", ""),
-            "graph": self.is_graph,
-            "program": plain_program(translated.program),
-            "moved": list(translated.moved),
-            "parameters": [[index, name, place] for (index, name), place in translated.parameters.items()],
-        }
+        return HostNote(
+            module=self._interpreter.module,
+            version=self.hello.version,
+            python=shutil.which(self._interpreter.python) or self._interpreter.python,
+            on=self.hello.libraries.get("python", ""),
+            graph=self.is_graph,
+            program=plain_program(translated.program),
+            moved=list(translated.moved),
+            parameters=[(index, name, place) for (index, name), place in translated.parameters.items()],
+        )
 
     def close(self) -> None:
         """End the host."""

@@ -9,31 +9,31 @@ from __future__ import annotations
 import ast
 import re
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
-from ci_autotest.errors import ProgramError
 from ci_autotest.program.check import OWN_NAMED
 from ci_autotest.program.codegen import body_lines, inputs, names, output_text, setup_lines
 from ci_autotest.program.function_source import definitions
 from ci_autotest.program.ir import ARRAY, CALL_FUNCTION, Mapping_, Program, cotangent_key, output_refs
-from ci_autotest.program.json_values import program_of
-from ci_autotest.program.python_names import is_module, is_pythons
 from ci_autotest.program.refusal import refused_outputs
 from ci_autotest.program.repro.candidates import block, environment_lines
 from ci_autotest.program.repro.carried_values import leaves, mapping_text, returned
-from ci_autotest.program.repro.host_values import OF_FUNCTIONS, array_pair, carried_by_name, host_output_texts
+from ci_autotest.program.repro.host_values import (
+    OF_FUNCTIONS,
+    HostProgram,
+    array_pair,
+    carried_by_name,
+    host_of,
+    host_output_texts,
+)
 from ci_autotest.program.repro.rank_processes import (
     lies_text,
     rank_body_lines,
     rank_setup_lines,
-    ranks_of,
 )
 from ci_autotest.program.repro.script import Script, import_block, last_lines, of_library, standard
-from ci_autotest.program.targets import is_function
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from ci_autotest.program.recording import Recording
     from ci_autotest.program.repro.script_facts import ScriptFacts
 
@@ -117,16 +117,16 @@ class _HostNeeds(NamedTuple):
     entry: str
 
 
-def _needs_of(recording: Recording, facts: ScriptFacts, host: Mapping[str, Any]) -> _HostNeeds:
+def _needs_of(recording: Recording, facts: ScriptFacts, host: HostProgram) -> _HostNeeds:
     """Return the parts that a repro needs for its finding; ``host`` is the candidate's part of the note."""
-    kind, module, ranks = facts.kind, host["module"], ranks_of(host)
-    is_graph = kind == "graph" or host.get("graph") is True
+    kind, module, ranks = facts.kind, host.module, host.ranks
+    is_graph = kind == "graph" or host.graph
     # Without functions for graphs the script says that it cannot show the finding.
     has_graph = is_graph and module not in OF_FUNCTIONS
     # A finding in the forward pass needs no gradients, which keeps the script short; of graphs Paddle alone has them.
     is_forward = (kind in _FORWARD and not facts.has_backward) or (is_graph and module != "paddle")
     # A translation ends without the mark if the last step is the refused one: its exception ends the candidate.
-    refused = refused_outputs(host["program"])
+    refused = refused_outputs(host.program)
     entries = {"crash": "watched", "timeout": "watched", "nondeterminism": "repeated"}
     entry = "graphed" if kind == "graph" and has_graph else entries.get(kind, "main")
     return _HostNeeds(
@@ -158,11 +158,11 @@ def host_repro_text(recording: Recording, facts: ScriptFacts) -> str:
         ProgramError: The note has no such program, or a name that is never printed as code.
     """
     host = host_of(recording)
-    module = host["module"]
+    module = host.module
     # Before the values get names, because the adapters bind names of their own.
-    adapters = adapters_text(module, host["program"])
-    program = without_clashes(host["program"], adapters, module)
-    host = {**host, "program": program}
+    adapters = adapters_text(module, host.program)
+    program = without_clashes(host.program, adapters, module)
+    host = host._replace(program=program)
     needs = _needs_of(recording, facts, host)
     namespace = NAMESPACES.get(module, module)
     takes = [name for name, _ in inputs(program)]
@@ -201,11 +201,9 @@ def _modules_of(needs: _HostNeeds, facts: ScriptFacts, module: str) -> list[str]
     )  # fmt: skip
 
 
-def _head(
-    recording: Recording, facts: ScriptFacts, host: Mapping[str, Any], imports: set[str], start: list[str]
-) -> str:
+def _head(recording: Recording, facts: ScriptFacts, host: HostProgram, imports: set[str], start: list[str]) -> str:
     """Return what stands above the program; ``start`` are the lines that start ranks."""
-    module, has_adapters = host["module"], bool(adapters_text(host["module"], host["program"]))
+    module, has_adapters = host.module, bool(adapters_text(host.module, host.program))
     libraries = import_block({"import os", "import sys", "from pathlib import Path"} | standard(imports))
     group = "".join(f"{text}\n\n\n" for text in start[:-1])
     group += f'if "REPRO_RANK" not in os.environ:\n    {start[-1]}\n' if start else ""
@@ -215,10 +213,10 @@ def _head(
         "message": "\n".join(f"  {line}" if line else "" for line in facts.lines),
         "module": module,
         "libraries": ("from __future__ import annotations\n\n" if has_adapters else "") + libraries,
-        "python": str(host["python"]),
+        "python": host.python,
         "environment": "".join(f"{line}\n" for line in environment_lines(recording.note)),
         "paths": _paths(module, facts) + (f"\n\n{group}" if group else ""),
-        "version": _in_text(host["version"]),
+        "version": _in_text(host.version),
         "first": "\n".join(first),
     }
 
@@ -232,9 +230,9 @@ def _constants(module: str, *, is_group: bool) -> list[str]:
     return [*([] if module in _OWN_FUNCTIONS else [f"framework = {module}"]), *(of_group if is_group else ())]
 
 
-def _values(recording: Recording, facts: ScriptFacts, host: Mapping[str, Any], needs: _HostNeeds) -> str:
+def _values(recording: Recording, facts: ScriptFacts, host: HostProgram, needs: _HostNeeds) -> str:
     """Return the results of the reference, and the tolerance."""
-    program, named = host["program"], names(host["program"])
+    program, named = host.program, names(host.program)
     cotangents = recording.program.cotangent_specs if needs.backward else {}
     weights = {i: array_pair(recording, cotangent_key(i), spec) for i, spec in cotangents.items()}
     expected = _expected(recording, host, needs)
@@ -247,11 +245,11 @@ def _values(recording: Recording, facts: ScriptFacts, host: Mapping[str, Any], n
         *([f"COTANGENTS = {mapping_text(weights)}  # what goes into the backward pass"]
           if needs.backward or needs.graph or needs.after else ()),
         *([f"WANTED = {wanted}  # what the candidate is differentiated for"]
-          if needs.backward and host["module"] in OF_FUNCTIONS else ()),
+          if needs.backward and host.module in OF_FUNCTIONS else ()),
         *([f"TAKES = {[name for name, _ in inputs(program)]}"] if needs.backward or needs.graph else ()),
         *([f"NAMES = {[named[ref.index] for ref in output_refs(program)]}"] if needs.entry == "graphed" else ()),
-        f"FRAMEWORK, RAISES = {host['module']!r}, {_STATUS_OF_RAISING[needs.kind]}  # status if the candidate raises"
-        if needs.kind in _STATUS_OF_RAISING else f"FRAMEWORK = {host['module']!r}",
+        f"FRAMEWORK, RAISES = {host.module!r}, {_STATUS_OF_RAISING[needs.kind]}  # status if the candidate raises"
+        if needs.kind in _STATUS_OF_RAISING else f"FRAMEWORK = {host.module!r}",
         f"RTOL, ATOL, CHECK_DTYPE = {facts.rtol}, {facts.atol}, {facts.check_dtype}  "
         "# |candidate - reference| <= ATOL + RTOL * |reference|"
         if facts.strictness == "tolerance" else f"CHECK_DTYPE = {facts.check_dtype}  # every bit counts but a NaN's",
@@ -263,9 +261,9 @@ def _values(recording: Recording, facts: ScriptFacts, host: Mapping[str, Any], n
     return "\n".join(lines)
 
 
-def _expected(recording: Recording, host: Mapping[str, Any], needs: _HostNeeds) -> dict[str, str]:
+def _expected(recording: Recording, host: HostProgram, needs: _HostNeeds) -> dict[str, str]:
     """Return the expressions of what the reference gave, by name."""
-    program, named = host["program"], names(host["program"])
+    program, named = host.program, names(host.program)
     shown = [named[ref.index] for ref in output_refs(program)]
     if needs.accepted and not needs.backward:
         return {"the last call": "'raises'"}
@@ -274,7 +272,7 @@ def _expected(recording: Recording, host: Mapping[str, Any], needs: _HostNeeds) 
         for i, text in host_output_texts(recording).items()
         if i < len(shown)
     }
-    has_flags = host["module"] not in OF_FUNCTIONS
+    has_flags = host.module not in OF_FUNCTIONS
     found |= _flags(recording, "output_", shown) if needs.flags and has_flags else {}
     if needs.accepted:
         return {**found, "the backward pass": "'raises'"}
@@ -284,13 +282,13 @@ def _expected(recording: Recording, host: Mapping[str, Any], needs: _HostNeeds) 
     if needs.after:
         after = carried_by_name(recording, "after_", host, named)
         found |= {f"{name} after the run": text for name, text in after.items()}
-        moved = [f"{named[place]} after the run" if place >= 0 else "" for place in host["moved"]]
+        moved = [f"{named[place]} after the run" if place >= 0 else "" for place in host.moved]
         found |= _flags(recording, "after_", moved) if has_flags else {}
     return found
 
 
-def _gradients(recording: Recording, host: Mapping[str, Any]) -> dict[str, str]:
-    return carried_by_name(recording, "gradient_", host, names(host["program"]))
+def _gradients(recording: Recording, host: HostProgram) -> dict[str, str]:
+    return carried_by_name(recording, "gradient_", host, names(host.program))
 
 
 def _flags(recording: Recording, prefix: str, named: list[str]) -> dict[str, str]:
@@ -303,43 +301,6 @@ def _flags(recording: Recording, prefix: str, named: list[str]) -> dict[str, str
         for flag, value in fact.items
         if flag in {"requires_grad", "is_leaf"}
     }
-
-
-def host_of(recording: Recording) -> dict[str, Any]:
-    """Return the candidate's part of the note, with its program decoded and every name in it checked.
-
-    Raises:
-        ProgramError: It is damaged, or has a name that is never printed as code.
-    """
-    host = recording.note.host
-    module = host.get("module") if host is not None else None
-    if host is None or not isinstance(module, str) or not is_module(module):
-        message = "the note names no module of a host: there is nothing to print as code."
-        raise ProgramError(message)
-    root = module.partition(".")[0]
-    if is_pythons(root):
-        message = (
-            f"the note names {module!r} as a framework: modules of Python's standard library are never printed as code."
-        )
-        raise ProgramError(message)
-    try:
-        program = program_of(host["program"])
-        moved = [int(place) for place in host["moved"]]
-        # The note may come from outside, and these places are used as indices while the script is printed.
-        if len(moved) != len(recording.program.steps) or max(moved, default=-1) >= len(program.steps):
-            raise IndexError("moved")  # noqa: EM101, TRY301 - raised below, with the others
-        parameters = [(int(index), str(name), int(place)) for index, name, place in host["parameters"]]
-    except (KeyError, IndexError, TypeError, ValueError) as error:
-        message = f"the note's program for {module} is damaged ({type(error).__name__}: {error})."
-        raise ProgramError(message) from error
-    for step in program.steps:
-        owner = step.target.partition(".")[0]
-        # Python's own operators are on torch's allow list as well.
-        is_own = owner in {root, "adapters"} or is_function(step.target)
-        if step.op == CALL_FUNCTION and not is_own:
-            message = f"target {step.target[:60]!r} does not belong to {module} and is never printed as code."
-            raise ProgramError(message)
-    return {**host, "program": program, "moved": moved, "parameters": parameters}
 
 
 def without_clashes(program: Program, adapters: str, module: str) -> Program:

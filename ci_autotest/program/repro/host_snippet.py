@@ -6,7 +6,7 @@ It needs numpy and the framework, because it carries the results of the referenc
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from ci_autotest.program.check import FRAMEWORKS, check_host_program
 from ci_autotest.program.codegen import body_lines, literal, names, setup_lines
@@ -25,16 +25,14 @@ from ci_autotest.program.repro.candidates import environment_lines
 from ci_autotest.program.repro.host_script import (
     NAMESPACES,
     adapters_text,
-    host_of,
     without_clashes,
 )
-from ci_autotest.program.repro.host_values import array_expression
-from ci_autotest.program.repro.rank_processes import ranks_of
+from ci_autotest.program.repro.host_values import HostProgram, array_expression, host_of
 from ci_autotest.program.repro.script import of_library
 from ci_autotest.values.dtypes import BITS, COMPLEX, DIFFERENTIABLE
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from ci_autotest.program.recording import Recording
     from ci_autotest.program.repro.snippet_checks import Facts
@@ -93,21 +91,21 @@ def host_snippet(recording: Recording, facts: Facts, places: Sequence[int]) -> s
         ProgramError: The note is damaged, or has a name that is never printed as code.
     """
     host = host_of(recording)
-    module = host["module"]
+    module = host.module
     if facts.permissions is not None and module not in {*FRAMEWORKS, *facts.permissions.names}:
         return ""
     if facts.permissions is not None:
-        check_host_program(host["program"], module, facts.permissions.calls(module))
+        check_host_program(host.program, module, facts.permissions.calls(module))
     # A paste in one process has one rank.
-    if host.get("graph") is True or facts.is_strict or ranks_of(host):
+    if host.graph or facts.is_strict or host.ranks:
         return ""
-    adapters = adapters_text(module, host["program"])
-    program = without_clashes(host["program"], adapters, module)
+    adapters = adapters_text(module, host.program)
+    program = without_clashes(host.program, adapters, module)
     # A reader of the comment wants the framework's call, and not pages of definitions.
     if adapters.count("\n") > _ADAPTER_LINES:
         return ""
     words = _words(module)
-    calls = _calls(recording, facts, {**host, "program": program}, places)
+    calls = _calls(recording, facts, host._replace(program=program), places)
     if not calls:
         return ""
     lines = [*_made(recording, program, words), *calls]
@@ -174,16 +172,16 @@ def _body(program: Program, module: str) -> list[str]:
 # --- The calls, and the assertions
 
 
-def _calls(recording: Recording, facts: Facts, host: Mapping[str, Any], places: Sequence[int]) -> list[str]:
+def _calls(recording: Recording, facts: Facts, host: HostProgram, places: Sequence[int]) -> list[str]:
     """Return the lines that call the framework and fail; nothing if a few lines cannot."""
-    program = host["program"]
-    shown, body = [names(program)[ref.index] for ref in output_refs(program)], _body(program, host["module"])
+    program = host.program
+    shown, body = [names(program)[ref.index] for ref in output_refs(program)], _body(program, host.module)
     refused = [shown[i] for i in refused_outputs(program)]
     if facts.kind == "leniency" and not refused and refused_outputs(recording.program):
         # The translation's last step is not marked, so nothing of it catches the exception.
         message = '"the candidate accepts what torch rejects"'
         last = program.calls[-1][0]
-        earlier = _body(until(program, last), host["module"])
+        earlier = _body(until(program, last), host.module)
         # What raises in an earlier step is no refusal of the last one.
         earlier = earlier if body[: len(earlier)] == earlier else []
         return [
@@ -217,7 +215,7 @@ def _calls(recording: Recording, facts: Facts, host: Mapping[str, Any], places: 
     ):
         return []
     outputs = [(shown[i], f"output_{i}") for i in places]
-    checks = [line for output in outputs for line in _value_checks(recording, facts, host["module"], output)]
+    checks = [line for output in outputs for line in _value_checks(recording, facts, host.module, output)]
     return [*body, *checks] if checks else []
 
 
@@ -260,12 +258,12 @@ def _alike(facts: Facts, spec: TensorSpec) -> list[str]:
     return [f"np.testing.assert_allclose(found, expected, rtol={facts.rtol}, atol={facts.atol})  # {facts.mark}"]
 
 
-def _differentiated(recording: Recording, facts: Facts, host: Mapping[str, Any], body: list[str]) -> list[str]:
+def _differentiated(recording: Recording, facts: Facts, host: HostProgram, body: list[str]) -> list[str]:
     """Return the lines of the backward pass, and those that compare a leaf's gradient with the reference's."""
-    program, module, named = host["program"], host["module"], names(host["program"])
+    program, module, named = host.program, host.module, names(host.program)
     steps = enumerate(zip(recording.program.steps, names(recording.program), strict=True))
     keys = {
-        f"gradient_{i}": host["moved"][i] for i, (step, name) in steps if step.op == PLACEHOLDER and name == facts.name
+        f"gradient_{i}": host.moved[i] for i, (step, name) in steps if step.op == PLACEHOLDER and name == facts.name
     }
     wanted = [(key, named[place]) for key, place in keys.items() if place >= 0 and key in recording.expected]
     words = _words(module)

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
+from ci_autotest.errors import ProgramError
 from ci_autotest.program.codegen import literal
-from ci_autotest.program.ir import Mapping_, TensorSpec, output_refs
+from ci_autotest.program.ir import CALL_FUNCTION, Mapping_, TensorSpec, output_refs
+from ci_autotest.program.json_values import program_of
 from ci_autotest.program.literals import INLINE_ELEMENTS, array_of, nested
+from ci_autotest.program.python_names import is_module, is_pythons
 from ci_autotest.program.refusal import refused_as
+from ci_autotest.program.targets import is_function
 from ci_autotest.values.dtypes import BITS
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
+    from ci_autotest.program.ir import Program
     from ci_autotest.program.recording import Recording
 
 #: Frameworks that differentiate functions, and not values.
@@ -58,6 +63,56 @@ def _is_stored(spec: TensorSpec) -> bool:
     return spec.storage_size > INLINE_ELEMENTS
 
 
+class HostProgram(NamedTuple):
+    """What a host ran, with every name in it checked; the fields are those of ``HostNote``."""
+
+    module: str
+    program: Program
+    moved: list[int]
+    parameters: list[tuple[int, str, int]]
+    version: str
+    python: str
+    graph: bool
+    ranks: int
+
+
+def host_of(recording: Recording) -> HostProgram:
+    """Return what the host of a recording ran.
+
+    Raises:
+        ProgramError: The note is damaged, or has a name that is never printed as code.
+    """
+    host = recording.note.host
+    if host is None or not is_module(host.module):
+        message = "the note names no module of a host: there is nothing to print as code."
+        raise ProgramError(message)
+    module, root = host.module, host.module.partition(".")[0]
+    if is_pythons(root):
+        message = (
+            f"the note names {module!r} as a framework: modules of Python's standard library are never printed as code."
+        )
+        raise ProgramError(message)
+    try:
+        program = program_of(host.program)
+        # The note may come from outside, and these places are used as indices while the script is printed.
+        if len(host.moved) != len(recording.program.steps) or max(host.moved, default=-1) >= len(program.steps):
+            raise IndexError("moved")  # noqa: EM101, TRY301 - raised below, with the others
+    except (KeyError, IndexError, TypeError, ValueError) as error:
+        message = f"the note's program for {module} is damaged ({type(error).__name__}: {error})."
+        raise ProgramError(message) from error
+    for step in program.steps:
+        owner = step.target.partition(".")[0]
+        # Python's own operators are on torch's allow list as well.
+        is_own = owner in {root, "adapters"} or is_function(step.target)
+        if step.op == CALL_FUNCTION and not is_own:
+            message = f"target {step.target[:60]!r} does not belong to {module} and is never printed as code."
+            raise ProgramError(message)
+    return HostProgram(
+        module=module, program=program, moved=host.moved, parameters=host.parameters, version=host.version,
+        python=host.python, graph=host.graph, ranks=host.ranks,
+    )  # fmt: skip
+
+
 def host_output_texts(recording: Recording) -> dict[int, str]:
     """Return each output of the reference: a tensor, a plain value, or the class with which it refused a step."""
     found = {}
@@ -72,19 +127,19 @@ def host_output_texts(recording: Recording) -> dict[int, str]:
     return found
 
 
-def carried_by_name(recording: Recording, prefix: str, host: Mapping[str, Any], named: Sequence[str]) -> dict[str, str]:
+def carried_by_name(recording: Recording, prefix: str, host: HostProgram, named: Sequence[str]) -> dict[str, str]:
     """Return the tensors under a prefix by their name in the script; zeros for a missing gradient, else ``None``.
 
     A framework that differentiates functions returns zeros where no output depends on an input, so none is missing.
     """
-    parameters = {(index, name): place for index, name, place in host["parameters"]}
-    missing = [] if host["module"] in OF_FUNCTIONS else [key for key, fact in recording.facts.items() if fact is None]
+    parameters = {(index, name): place for index, name, place in host.parameters}
+    missing = [] if host.module in OF_FUNCTIONS else [key for key, fact in recording.facts.items() if fact is None]
     found = {}
     for key in [*recording.expected, *missing]:
         if key.startswith(prefix):
             text, _, parameter = key.removeprefix(prefix).partition(".")
             index = int(text)
-            place = parameters.get((index, parameter), host["moved"][index])
+            place = parameters.get((index, parameter), host.moved[index])
             if place >= 0:
                 is_inside = parameter and (index, parameter) not in parameters
                 spec = recording.expected.get(key)

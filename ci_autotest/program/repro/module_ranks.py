@@ -7,7 +7,7 @@ says, and must be the same on all of them where each has all of it.
 from __future__ import annotations
 
 from textwrap import indent
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from ci_autotest.errors import ProgramError
 from ci_autotest.program.codegen import body_statements, names, output_text
@@ -22,12 +22,11 @@ from ci_autotest.program.training_parts import BACKWARD, parts_of_body
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from ci_autotest.program.note import Note
+    from ci_autotest.program.note import Note, PlanNote
     from ci_autotest.program.recording import Recording
 
 #: Stands for the number of a rank's rows until it is printed: no size that memory could hold.
 _MARK: Final = 7_310_579_113_246_801
-_JOINS: Final = frozenset({"rows", "same", "mean", "sum", "each"})
 
 
 def module_imports(note: Note) -> list[str]:
@@ -50,9 +49,9 @@ def share_lines(recording: Recording) -> list[str]:
         lines = lines or [f"# on {spec.distribution.ranks} ranks, wrapped by {wrap}; the code below is the reference's"]
         rows = ", ".join(str(shape[dimension]) for shape in local_shapes(spec.shape, spec.distribution))
         lines.append(f"# {named[i]} is split along dimension {dimension}: {rows} rows")
-    if lines and _has_plan(note) and (sized := _plan(note)["sized"]):
+    if lines and _has_plan(note) and (sized := _plan(note).sized):
         held = ", ".join(named[i] for i in sized if i < len(recording.program.steps))
-        lines.append(f"# {sum(_plan(note)['rows'])}, the number of rows, is that of a rank in {held}")
+        lines.append(f"# {sum(_plan(note).rows)}, the number of rows, is that of a rank in {held}")
     return lines
 
 
@@ -80,7 +79,7 @@ def module_body(recording: Recording) -> str:
     steps.append(f"return {output_text(program)}")
     doc = '"""Run the body on this rank: its forward passes through the wrapper."""'
     texts = [*functions, "def candidate(body_, wrapped_):\n" + indent("\n".join([doc, *steps]), "    ")]
-    if _plan(recording.note)["slices"]:
+    if _plan(recording.note).slices:
         doc = '"""Run the reference on the rows of one rank; it waits where ranks share buffers and gradients."""'
         texts.append("def on_slice(rank_, given_):\n" + indent(f"{doc}\n{_slice_steps(recording)}", "    "))
     return "\n\n\n".join([*texts, f"def wrapped(body):\n    return {_wrapping(recording.note)}"])
@@ -93,7 +92,7 @@ def _wrapping(note: Note) -> str:
         return f"{wrap}(body, RANKS)"
     if isinstance(note.side, FsdpNote):
         return f'fully_shard(body, mesh=dist.init_device_mesh("{kind}", (RANKS,)))'
-    unused = ", find_unused_parameters=True" if _plan(note)["unused"] else ""
+    unused = ", find_unused_parameters=True" if _plan(note).unused else ""
     return f"torch.nn.parallel.DistributedDataParallel(body{unused})"
 
 
@@ -107,19 +106,20 @@ def batch_lines(recording: Recording) -> list[str]:
         named[i]: dimension for i in _inputs(program)
         if (spec := program.steps[i].spec) and (dimension := _dimension(spec)) is not None
     }  # fmt: skip
-    of_slices = () if plan["slices"] else plan["of_slices"]
+    of_slices = () if plan.slices else plan.of_slices
+    joins = {at: (kind, dimension) for at, kind, dimension in plan.joins}
     left_out = {".".join(filter(None, (named[i], name))) for i, name in of_slices}
     return [
-        f"RANKS = {len(plan['rows'])}",
+        f"RANKS = {len(plan.rows)}",
         f"ROWS = {rows}  # inputs of which each rank has a part, with the dimension of the batch",
         f"PARAMETERS = {[named[i] for i, is_parameter in states.items() if is_parameter]}",
         f"BUFFERS = {[named[i] for i, is_parameter in states.items() if not is_parameter]}",
         f"NAMES = {[named[ref.index] for ref in output_refs(program)]}",
-        f"JOINS = {plan['joins']}  # how outputs are joined",
-        f"SHARES, SIZES = {[each / sum(plan['rows']) for each in plan['rows']]}, {_sizes(plan)}",
+        f"JOINS = {joins}  # how outputs are joined",
+        f"SHARES, SIZES = {[each / sum(plan.rows) for each in plan.rows]}, {dict(plan.sizes)}",
         f"OF_A_PART = {left_out or '()'}  # what belongs to the rows of a rank by its definition, and is not compared",
-        f"INDEPENDENT = {plan['independent']}  # whether values are compared; if not, only whether the ranks agree",
-        f"PER_SLICE = {plan['slices']}  # whether rows depend on one another: a rank is held against one process",
+        f"INDEPENDENT = {plan.independent}  # whether values are compared; if not, only whether the ranks agree",
+        f"PER_SLICE = {plan.slices}  # whether rows depend on one another: a rank is held against one process",
         f"SHARES_BUFFERS = {not isinstance(note.side, FsdpNote)}  # FSDP leaves buffers alone",
     ]
 
@@ -134,11 +134,11 @@ def _with_mark(program: Program, note: Note) -> Program:
     if any(str(_MARK) in line for _, lines in body_statements(program) for line in lines):
         message = f"the program has the number {_MARK}, which stands for the rows of a rank in a repro."
         raise ProgramError(message)
-    for index in plan["sized"]:
+    for index in plan.sized:
         if not 0 <= index < len(steps):
             message = f"the note of the program names step {index} as one that holds the number of rows."
             raise ProgramError(message)
-        steps[index] = with_rows(steps[index], sum(plan["rows"]), _MARK)
+        steps[index] = with_rows(steps[index], sum(plan.rows), _MARK)
     return program.with_steps(steps)
 
 
@@ -161,9 +161,9 @@ def _lines(
     """Return the lines of a step; a backward pass begins with the part of the loss that the rank has."""
     step = program.steps[index]
     if step.target != BACKWARD:
-        rows = f"{_plan(note)['rows']}[{rank}]"
+        rows = f"{_plan(note).rows}[{rank}]"
         return [line.replace(str(_MARK), rows) for line in lines.get(index, [])]
-    weights = _plan(note)["weights"].get(index, [])
+    weights = dict(_plan(note).weights).get(index, [])
     root = names(program)[step.args[0].index] if isinstance(step.args[0], Ref) else ""
     if len(step.args) > 1 or any(key == "gradient" for key, _ in step.kwargs):
         return [line.replace(".backward(", f".mul({weights}[{rank}]).backward(") for line in lines[index]]
@@ -172,30 +172,17 @@ def _lines(
     return [f"{root}.backward({start}{more})"]
 
 
-def _plan(note: Note) -> dict[str, Any]:
-    """Return how ranks share a batch, checked because a note may come from outside.
+def _plan(note: Note) -> PlanNote:
+    """Return how ranks share a batch.
 
     Raises:
-        ProgramError: It is damaged.
+        ProgramError: The note, which may come from outside, does not say so.
     """
-    given = note.side.plan if isinstance(note.side, TrainingNote) else None
-    try:
-        assert given is not None  # noqa: S101 - raised again below
-        joins = {int(at): (str(kind), int(dimension)) for at, kind, dimension in given["joins"]}
-        assert all(kind in _JOINS for kind, _ in joins.values())  # noqa: S101 - likewise
-        rows = [int(each) for each in given["rows"]]
-        assert rows  # noqa: S101 - likewise
-        return {
-            "joins": joins, "rows": rows, "unused": bool(given["unused"]), "independent": bool(given["independent"]),
-            "weights": {int(at): [float(each) for each in own] for at, own in given["weights"]},
-            "of_slices": [(int(at), str(name)) for at, name in given["of_slices"]],
-            "slices": given.get("slices") is True,
-            "sized": [int(at) for at in given.get("sized", ())],
-            "sizes": {int(at): [int(each) for each in own] for at, own in given["sizes"]},
-        }  # fmt: skip
-    except (AssertionError, KeyError, TypeError, ValueError) as error:
+    plan = note.side.plan if isinstance(note.side, TrainingNote) else None
+    if plan is None:
         message = "the note of the program does not say how its ranks share the batch."
-        raise ProgramError(message) from error
+        raise ProgramError(message)
+    return plan
 
 
 def _has_plan(note: Note) -> bool:
@@ -204,11 +191,6 @@ def _has_plan(note: Note) -> bool:
 
 def _wrapper(note: Note) -> str:
     return note.side.wrapper if isinstance(note.side, TrainingNote) else ""
-
-
-def _sizes(plan: Mapping[str, Any]) -> dict[int, list[int]]:
-    found: dict[int, list[int]] = plan["sizes"]
-    return found
 
 
 def _dimension(spec: TensorSpec) -> int | None:

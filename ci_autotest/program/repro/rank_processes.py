@@ -2,33 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
-from ci_autotest.errors import ProgramError
 from ci_autotest.program.codegen import body_lines, names, setup_lines
-from ci_autotest.program.distribution import PARTIAL, RANKS_AT_MOST, dimension_of
+from ci_autotest.program.distribution import PARTIAL, dimension_of
 from ci_autotest.program.ir import CALL_FUNCTION, TensorSpec, step_refs
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
 
     from ci_autotest.program.ir import Program, Step
     from ci_autotest.program.recording import Recording
 
 _SBP: Final = "oneflow.sbp"
-
-
-def ranks_of(host: Mapping[str, Any]) -> int:
-    """Return the number of ranks of a candidate, by its note; 0 if it is no group.
-
-    Raises:
-        ProgramError: The note has a number that cannot be.
-    """
-    found = host.get("ranks", 0)
-    if type(found) is not int or not 0 <= found <= RANKS_AT_MOST:
-        message = f"the note's number of ranks is {str(found)[:40]}, and at most {RANKS_AT_MOST} can be."
-        raise ProgramError(message)
-    return found
 
 
 def rank_setup_lines(program: Program) -> list[str]:

@@ -6,12 +6,13 @@ Frameworks are imported here and below, not in ``main``.
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 import torch
 
 from ci_autotest.backends.operator_support import standing
+from ci_autotest.extensions import REQUESTS, RUNNERS, part
 from ci_autotest.run.messages import (
     CasesDone,
     Confirm,
@@ -34,16 +35,25 @@ from ci_autotest.run.messages import (
 from ci_autotest.run.worker.case_runner import CaseRunner
 from ci_autotest.run.worker.context import REFERENCE, WorkerContext
 from ci_autotest.run.worker.finding_requests import FindingRequests
-from ci_autotest.run.worker.loader_runner import LoaderRunner
-from ci_autotest.run.worker.power_requests import PowerRequests
 from ci_autotest.run.worker.process_state import ProcessState
-from ci_autotest.run.worker.speed_requests import SpeedRequests
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ci_autotest.run.messages import Change, FromWorker, ToWorker
+    from ci_autotest.run.messages import Broken, Change, FromWorker, TestInfo, ToWorker
     from ci_autotest.run.progress_beacon import ProgressBeacon
+
+
+class TestRunner(Protocol):
+    """What runs tests that are no programs; it is made of a ``WorkerContext`` and a ``ProgressBeacon``."""
+
+    def run(self, test: TestInfo) -> CasesDone | Broken:
+        """Run a test."""
+        ...
+
+    def confirm(self, test: TestInfo) -> Tried | Broken:
+        """Run a test again, in another process than before."""
+        ...
 
 
 class Dispatcher:
@@ -68,9 +78,7 @@ class Dispatcher:
         self._files: set[str] = set()
         self._case_runner: CaseRunner
         self._finding_requests: FindingRequests
-        self._loader_runner: LoaderRunner
-        self._speed_requests: SpeedRequests
-        self._power_requests: PowerRequests
+        self._parts: dict[str, Any] = {}
 
     def answer(self, message: ToWorker) -> FromWorker:
         """Return the answer to a message; some also say whether the request has changed this process."""
@@ -107,22 +115,32 @@ class Dispatcher:
             case Discover():
                 return self._discover(message)
             case RunCases(test=test):
-                return self._loader_runner.run(test) if test.candidate else self._case_runner.run(message)
+                return self._runner(test).run(test) if test.candidate else self._case_runner.run(message)
             case Confirm() | Record() | TryProgram():
                 return self._answer_about_finding(message)
             case Replay(runs=runs):
                 return self._replay(runs)
-            case Measure():
-                return self._speed_requests.measure(message)
-            case TryMutants():
-                return self._power_requests.try_mutants(message)
+            case Measure() | TryMutants():
+                answer: FromWorker = self._part(REQUESTS[type(message).__name__]).answer(message)
+                return answer
             case Examine(candidate=name, operators=operators):
                 return Examined(**standing(self.worker_context.backends[name], operators)._asdict())
+
+    def _runner(self, test: TestInfo) -> TestRunner:
+        """Return what runs a test that is no program."""
+        runner: TestRunner = self._part(RUNNERS[test.candidate])
+        return runner
+
+    def _part(self, path: str) -> Any:
+        """Return an optional part, which is made of this worker's tests when it is first asked for."""
+        if path not in self._parts:
+            self._parts[path] = part(path)(self.worker_context, self._beacon)
+        return self._parts[path]
 
     def _answer_about_finding(self, message: Confirm | Record | TryProgram) -> FromWorker:
         match message:
             case Confirm(test=test) if test.candidate:
-                return self._loader_runner.confirm(test)
+                return self._runner(test).confirm(test)
             case Confirm():
                 return self._finding_requests.confirm(message)
             case Record():
@@ -162,7 +180,5 @@ class Dispatcher:
         self._state = ProcessState()
         self._case_runner = CaseRunner(worker_context, self._beacon, self._state, self._send)
         self._finding_requests = FindingRequests(worker_context, self._beacon)
-        self._loader_runner = LoaderRunner(worker_context, self._beacon)
-        self._speed_requests = SpeedRequests(worker_context, self._beacon)
-        self._power_requests = PowerRequests(worker_context, self._beacon)
+        self._parts.clear()
         return Ready(torch=str(torch.__version__), candidates=worker_context.infos)

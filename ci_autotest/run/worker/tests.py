@@ -11,42 +11,65 @@ import unittest
 from collections import Counter
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
-from ci_autotest.compat.foreign_file import run_file
-from ci_autotest.compat.oneflow_modules import answer as oneflow_module
-from ci_autotest.errors import AuthorError, import_failure
-from ci_autotest.loader.declaration import (
-    LoaderDeclaration,
-    factory_of,
-    factory_options,
-    loader_declaration_of,
-    loader_declared,
-)
-from ci_autotest.loader.repro import file_module
-from ci_autotest.opinfo.names import FAMILIES, source_of
-from ci_autotest.opinfo.source import Source
+from ci_autotest.errors import AuthorError
+from ci_autotest.extensions import HARNESSES, part, source_of
+from ci_autotest.program.python_names import file_module
 from ci_autotest.record.body_call import case_name, fixtures_of, parametrized, with_case
 from ci_autotest.record.declaration import Declaration, declaration_of
 from ci_autotest.record.duplicate_tests import lost_tests
 from ci_autotest.record.skips import MarkBearers, expected_failure_of, skip_reason_of
 from ci_autotest.run.messages import ReplacedTest, TestInfo
+from ci_autotest.values.declared_test import declared_test_of
 from ci_autotest.values.entry_points import SOURCE, module_in
 from ci_autotest.values.finding import Location
-from ci_autotest.values.result import LOADER_CANDIDATE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping
     from types import ModuleType
 
     from ci_autotest.config import Compat, OpInfo
+    from ci_autotest.values.declared_test import DeclaredTest
     from ci_autotest.values.result import XFail
 
 #: Prefix of a file name that means a family of the shipped suite.
 SUITE: Final = "builtin:suite/"
 _SUITE_PACKAGE: Final = "ci_autotest.suite"
-#: The modules of each harness that are answered.
-_ANSWERS: Final[dict[Compat, Callable[[str], ModuleType | None]]] = {"oneflow": oneflow_module}
+
+
+class SourceSetting(NamedTuple):
+    """What the tests of a source are made of.
+
+    Attributes:
+        name: Name of the source.
+        root: The configuration's folder.
+        seed: Root seed of the run.
+        opinfo: What the configuration says of PyTorch's databases.
+    """
+
+    name: str
+    root: Path
+    seed: int
+    opinfo: OpInfo | None = None
+
+
+class SourceTests(Protocol):
+    """The tests of a source in a worker (``ci_autotest.extensions.Source``), which is made of its setting."""
+
+    def tests(
+        self, file: str, wanted: Collection[str], at_most: int | None, enter: Callable[[], None]
+    ) -> list[TestInfo]:
+        """Return the tests of a file of the source; arguments are those of ``Library.tests``."""
+        ...
+
+    def find(self, file: str, name: str) -> tuple[DeclaredTest, Callable[..., Any]]:
+        """Return the declaration of a test and its body.
+
+        Raises:
+            LookupError: The source has no such test.
+        """
+        ...
 
 
 class Library:
@@ -60,12 +83,11 @@ class Library:
     """
 
     def __init__(self, root: Path, compat: Compat | None = None, seed: int = 0, chosen: OpInfo | None = None) -> None:
-        self._root = root
-        self._compat = compat
-        self._sources = {name: Source(name, seed, chosen) for name in FAMILIES}
+        self._root, self._compat, self._seed, self._chosen = root, compat, seed, chosen
+        self._sources: dict[str, SourceTests] = {}
         self._modules: dict[str, ModuleType] = {}
         self._tests: dict[str, dict[str, _Declared]] = {}
-        self._bodies: dict[tuple[str, str], Callable[[], object]] = {}
+        self._bodies: dict[tuple[str, str], Callable[..., Any]] = {}
 
     def tests(
         self,
@@ -82,22 +104,14 @@ class Library:
             at_most: Number up to which samples are counted; ``None`` for all of them.
             enter: Called before each test whose samples are counted, which may take as long as a case.
         """
-        if source := source_of(file):
-            return [
-                TestInfo(
-                    id=one.id, file=one.file, name=one.name, n=None, location=Location(file=one.file, line=1),
-                    samples=one.cases,
-                )
-                for one in self._sources[source].tests(file, wanted, at_most, enter)
-            ]  # fmt: skip
-        if factory_of(file):
-            return [_factory_info(file, self._root)]
+        if source := self._source(file):
+            return source.tests(file, wanted, at_most, enter)
         found = [_info(file, declared) for declared in _declared(self._module(file))]
         return sorted(found, key=lambda info: info.location.line)
 
     def lost(self, file: str) -> list[ReplacedTest]:
         """Return the tests of a file that a later definition with their name replaces."""
-        if factory_of(file) or source_of(file) or file.startswith((SUITE, SOURCE)):
+        if source_of(file) or file.startswith((SUITE, SOURCE)):
             return []
         return [
             ReplacedTest(name=each.name, line=each.line, message=each.message(Path(file).name))
@@ -111,54 +125,59 @@ class Library:
         return sum(map(_foreign_tests, vars(self._module(file)).values()))
 
     def find(self, test: TestInfo) -> tuple[Declaration, Callable[[], object]]:
-        """Return a test's declaration, and its body bound to its arguments.
+        """Return the declaration of a test of operators, and its body bound to its arguments.
 
         Raises:
             LookupError: The file no longer defines it.
-            AuthorError: It is a test of a data loader.
+            AuthorError: It is another kind of test.
         """
-        if test.candidate:
-            message = f"{test.id} tests a data loader, so it has no draws and no program. Use `ci-autotest run`."
+        declaration, body = self.declared(test.file, test.name)
+        if not isinstance(declaration, Declaration):
+            message = (
+                f"{test.id} tests {declaration.subject}, so it has no draws and no program. Use `ci-autotest run`."
+            )
             raise AuthorError(message)
-        if source := source_of(test.file):
-            return self._sources[source].find(test.name)
-        found = self._tests.get(test.file)
-        if found is None:
-            found = self._tests[test.file] = {}
-            for declared in _declared(self._module(test.file)):
-                if isinstance(declared.declaration, Declaration):
-                    found.setdefault(declared.name + declared.arguments, declared)
-        if test.name not in found:
-            message = f"{test.file} defines no test {test.name!r}."
-            raise LookupError(message)
-        name = test.file, test.name
-        if name not in self._bodies:
-            self._bodies[name] = _bound(found[test.name])
-        declaration = found[test.name].declaration
-        assert isinstance(declaration, Declaration)  # noqa: S101 - others were left out
-        return declaration, self._bodies[name]
+        return declaration, body
 
-    def loader(self, file: str, name: str) -> tuple[LoaderDeclaration, Callable[..., Any]]:
-        """Return the declaration of a test of a data loader, and its body bound to its arguments.
+    def declared(self, file: str, name: str) -> tuple[DeclaredTest, Callable[..., Any]]:
+        """Return the declaration of any test, and its body bound to its arguments.
 
         Raises:
-            AuthorError: The file defines no such test.
+            LookupError: The file no longer defines it.
         """
-        if factory_of(file):
-            body = _factory(file)
-            return loader_declared(body, factory_options(file)), body
-        for declared in _declared(self._module(file)):
-            if declared.name + declared.arguments == name and isinstance(declared.declaration, LoaderDeclaration):
-                return declared.declaration, _bound(declared)
-        message = f"{file} defines no test {name!r} of a data loader."
-        raise AuthorError(message)
+        if source := self._source(file):
+            return source.find(file, name)
+        declared = self._declared_in(file).get(name)
+        if declared is None:
+            message = f"{file} defines no test {name!r}."
+            raise LookupError(message)
+        if (file, name) not in self._bodies:
+            self._bodies[file, name] = _bound(declared)
+        return declared.declaration, self._bodies[file, name]
 
     def skip_reason(self, file: str, name: str) -> str | None:
-        """Return why the marks of a test of a data loader skip it; ``None`` if they do not."""
-        if factory_of(file):
+        """Return why the marks of a test skip it; ``None`` if they do not."""
+        if source_of(file):
             return None
-        own = (one for one in _declared(self._module(file)) if one.name + one.arguments == name)
-        return next((skip_reason_of(one.marked) for one in own), None)
+        declared = self._declared_in(file).get(name)
+        return skip_reason_of(declared.marked) if declared is not None else None
+
+    def _declared_in(self, file: str) -> dict[str, _Declared]:
+        found = self._tests.get(file)
+        if found is None:
+            found = self._tests[file] = {}
+            for declared in _declared(self._module(file)):
+                found.setdefault(declared.name + declared.arguments, declared)
+        return found
+
+    def _source(self, file: str) -> SourceTests | None:
+        source = source_of(file)
+        if source is None:
+            return None
+        if source.name not in self._sources:
+            setting = SourceSetting(source.name, self._root, self._seed, self._chosen)
+            self._sources[source.name] = part(source.worker)(setting)
+        return self._sources[source.name]
 
     def _module(self, file: str) -> ModuleType:
         module = self._modules.get(file)
@@ -172,7 +191,7 @@ class _Declared(NamedTuple):
 
     name: str
     arguments: str
-    declaration: Declaration | LoaderDeclaration
+    declaration: DeclaredTest
     owner: type | None
     given: Mapping[str, Any]
     marked: MarkBearers
@@ -184,7 +203,7 @@ def _info(file: str, declared: _Declared) -> TestInfo:
     return TestInfo(
         id=base + declared.arguments, file=file, name=declared.name + declared.arguments, n=declaration.n,
         location=Location(file=file, line=_line(declaration.body)),
-        candidate=LOADER_CANDIDATE if isinstance(declaration, LoaderDeclaration) else "", xfail=_xfail(declared),
+        candidate=declaration.candidate, xfail=_xfail(declared),
         examples=len(declaration.examples) if isinstance(declaration, Declaration) else 0,
     )  # fmt: skip
 
@@ -194,42 +213,6 @@ def _xfail(declared: _Declared) -> XFail | None:
     with suppress(AuthorError):
         return expected_failure_of(declared.marked)
     return None
-
-
-def _factory(file: str) -> Callable[..., Any]:
-    """Return the function ``MODULE:FACTORY`` that a file name stands for.
-
-    Raises:
-        AuthorError: It cannot be imported, or is no function.
-    """
-    module, _, name = factory_of(file).partition(":")
-    try:
-        found: Any = importlib.import_module(module)
-        for part in name.split("."):
-            found = getattr(found, part)
-    except (ImportError, AttributeError) as error:
-        message = f"{module}:{name} cannot be loaded: {import_failure(error, module)}"
-        raise AuthorError(message) from error
-    if not callable(found):
-        message = f"{module}:{name} is no function. Give one that returns a Dataset or a DataLoader."
-        raise AuthorError(message)
-    return found  # type: ignore[no-any-return]
-
-
-def _factory_info(file: str, root: Path) -> TestInfo:
-    found = inspect.unwrap(_factory(file))
-    name = factory_of(file)
-    source = Path(inspect.getsourcefile(found) or ".").resolve()
-    shown = source.relative_to(root.resolve()) if source.is_relative_to(root.resolve()) else source
-    _, line = inspect.getsourcelines(found)
-    return TestInfo(
-        id=name,
-        file=file,
-        name=name,
-        n=1,
-        location=Location(file=shown.as_posix(), line=line),
-        candidate=LOADER_CANDIDATE,
-    )
 
 
 def _imported(file: str, root: Path, compat: Compat | None) -> ModuleType:
@@ -253,10 +236,10 @@ def _imported(file: str, root: Path, compat: Compat | None) -> ModuleType:
         if compat is None:
             spec.loader.exec_module(module)
         else:
-            run_file(path, module, _ANSWERS[compat])
+            part(HARNESSES[compat])(path, module)
     except ModuleNotFoundError as error:
         harness = (error.name or "").partition(".")[0]
-        if compat is None and harness in _ANSWERS:
+        if compat is None and harness in HARNESSES:
             message = (
                 f"there is no module {error.name!r} here. Files of {harness}'s own tests run with `--compat {harness}`"
             )
@@ -268,12 +251,12 @@ def _imported(file: str, root: Path, compat: Compat | None) -> ModuleType:
 def _declared(module: ModuleType) -> Iterator[_Declared]:
     """Yield the tests of a module: functions and methods that it defines itself and does not import."""
     for name, value in list(vars(module).items()):
-        declaration = declaration_of(value) or loader_declaration_of(value)
+        declaration = declared_test_of(value)
         if declaration is not None and declaration.body.__module__ == module.__name__:
             yield from _calls(name, value, declaration, None, module)
         elif inspect.isclass(value) and value.__module__ == module.__name__:
             for method, member in list(vars(value).items()):
-                declaration = declaration_of(member) or loader_declaration_of(member)
+                declaration = declared_test_of(member)
                 if declaration is not None:
                     yield from _calls(f"{name}.{method}", member, declaration, value, module)
 
@@ -281,7 +264,7 @@ def _declared(module: ModuleType) -> Iterator[_Declared]:
 def _calls(
     name: str,
     function: Callable[..., object],
-    declaration: Declaration | LoaderDeclaration,
+    declaration: DeclaredTest,
     owner: type | None,
     module: ModuleType,
 ) -> Iterator[_Declared]:

@@ -3,7 +3,8 @@ from __future__ import annotations
 import pytest
 
 from ci_autotest.errors import AuthorError, UsageError
-from ci_autotest.loader.declaration import factory_file, factory_of, factory_options, loader_declared
+from ci_autotest.loader.declaration import loader_declared
+from ci_autotest.loader.source import factory_file, factory_of, factory_options
 
 GIVEN = {"workers": 4, "epochs": 2, "ranks": 1, "id": None}
 

@@ -25,7 +25,7 @@ from ci_autotest.program.ir import (
     TensorSpec,
 )
 from ci_autotest.program.json_values import plain_program
-from ci_autotest.program.note import ModuleNote, Note
+from ci_autotest.program.note import HostNote, ModuleNote, Note
 from ci_autotest.program.recording import Recording
 from ci_autotest.program.repro.permissions import Permissions
 from ci_autotest.program.repro.snippet import snippet
@@ -50,7 +50,12 @@ def recorded(call: Step, module: str = "paddle", **host: object) -> Recording:
     }  # fmt: skip
     own = program(Step(CALL_FUNCTION, "torch.exp", (Ref(0),), (), "y"))
     tensors = dict.fromkeys(("t0", "output_0"), struct.pack("<2f", 1, 2))
-    return Recording(own, tensors, Note(side=ModuleNote(), host={**noted, **host}, torch="2.13"), {"output_0": SPEC})
+    return Recording(
+        own,
+        tensors,
+        Note(side=ModuleNote(), host=msgspec.convert({**noted, **host}, HostNote), torch="2.13"),
+        {"output_0": SPEC},
+    )
 
 
 def called(target: str, *args: Any, **kwargs: Any) -> Step:
@@ -103,8 +108,8 @@ def test_snippet__a_strangers_program_with_anything_else__is_not_shown(call: Ste
     assert shown(recorded(call)) == ""
 
 
-@pytest.mark.parametrize("module", ["evil", "os", "toy.evil", "paddle; evil()", "torch", ["paddle"]])
-def test_snippet__a_strangers_module__is_not_shown(module: Any):
+@pytest.mark.parametrize("module", ["evil", "os", "toy.evil", "paddle; evil()", "torch"])
+def test_snippet__a_strangers_module__is_not_shown(module: str):
     assert shown(recorded(called("paddle.exp"), module)) == ""
 
 

@@ -16,6 +16,7 @@ from ci_autotest.program.note import (
     FxNote,
     KindNote,
     Note,
+    PlanNote,
     ReplayRules,
     SubstituteNote,
     TorchNote,
@@ -46,12 +47,15 @@ def test_note_of__file_of_before__has_the_keys_of_its_kind():
     )  # fmt: skip
 
 
+PLAN = PlanNote(rows=[1], joins=[(0, "rows", 0)], sizes=[], weights=[], of_slices=[], independent=True, unused=False)
+
+
 @pytest.mark.parametrize(
     "side",
     [
         KindNote(), TorchNote(device_module="npu.lib"), CompileNote(options={"backend": "eager"}),
         FxNote(transform="a.b", takes_inputs=True), ExportNote(transform="a.b", takes="module"),
-        DTensorNote(processes=True, starts_ranks=True), DdpNote(wrap="a:b", plan={"rows": [1]}),
+        DTensorNote(processes=True, starts_ranks=True), DdpNote(wrap="a:b", plan=PLAN),
     ],
     ids=lambda side: type(side).__name__,
 )  # fmt: skip

@@ -8,8 +8,9 @@ from ci_autotest.errors import ProgramError
 from ci_autotest.program.distribution import Distribution
 from ci_autotest.program.ir import PLACEHOLDER, Program, Step, TensorSpec
 from ci_autotest.program.json_values import plain_spec, spec_of
+from ci_autotest.program.note import note_of
 from ci_autotest.program.recording import Recording
-from ci_autotest.program.repro.rank_processes import global_lines, lies_text, ranks_of
+from ci_autotest.program.repro.rank_processes import global_lines, lies_text
 
 
 def spec(placement: str, shape: tuple[int, ...] = (5, 2), ranks: int = 2) -> TensorSpec:
@@ -59,6 +60,6 @@ def test_global_lines__shape__is_that_of_each_part(placement: str, ranks: int, l
 
 
 @pytest.mark.parametrize("given", ["2", True, -1, 17], ids=str)
-def test_ranks_of__no_number_of_ranks__is_refused(given: object):
+def test_note_of__no_number_of_ranks__is_refused(given: object):
     with pytest.raises(ProgramError):
-        ranks_of({"ranks": given})
+        note_of({"backend": "module", "host": {"module": "oneflow", "ranks": given}})

@@ -94,13 +94,17 @@ def test_note_of__wrapper_of_a_note_from_outside__is_never_printed(wrap: str):
 
 @pytest.mark.parametrize(
     "plan",
-    [None, {}, {"rows": []}, {"rows": [1], "joins": [[0, "import os", 0]]}],
-    ids=["none", "empty", "no rows", "unknown join"],
+    [{}, {"rows": []}, {"rows": [1], "joins": [[0, "import os", 0]]}],
+    ids=["empty", "no rows", "unknown join"],
 )
-def test_batch_lines__damaged_plan__is_refused(plan: object):
-    damaged = Recording(SHARED.program, {}, note_of({"backend": "ddp", "plan": plan}))
+def test_note_of__damaged_plan__is_refused(plan: object):
+    with pytest.raises(ProgramError, match="the note of the program is damaged or edited"):
+        note_of({"backend": "ddp", "plan": plan})
+
+
+def test_batch_lines__no_plan__is_refused():
     with pytest.raises(ProgramError, match="does not say how its ranks share the batch"):
-        batch_lines(damaged)
+        batch_lines(Recording(SHARED.program, {}, note_of({"backend": "ddp"})))
 
 
 @pytest.mark.parametrize(

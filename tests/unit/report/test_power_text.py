@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from ci_autotest.commands.power import exit_code as power_exit_code
+from ci_autotest.power.command import exit_code as power_exit_code
 from ci_autotest.report.comment_text import render_comment
 from ci_autotest.report.power_text import mistake, power_lines, power_sentence, score_text, survival, unscored
 from ci_autotest.report.verdict_line import verdict

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import msgspec
 
 from ci_autotest.errors import AuthorError
-from ci_autotest.loader.declaration import factory_of
 from ci_autotest.loader.observations import Observations, ObserverTask
 from ci_autotest.loader.repro import Subject
+from ci_autotest.loader.source import factory_of
 from ci_autotest.loader.trial import judged
 from ci_autotest.run.worker_start import package_folder, worker_environ
 from ci_autotest.values.process_end import exit_text
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 #: As a worker starts: the current folder is not on the import path.
 _START: Final = (
     "import sys; sys.path[:] = [p for p in sys.path if p]; sys.path.append(sys.argv.pop(1)); "
-    "from ci_autotest.run.worker.loader_process import main; main(sys.argv[1:])"
+    "from ci_autotest.loader.process import main; main(sys.argv[1:])"
 )
 _LOOK_S: Final = 0.05
 #: Bytes of what the processes printed that an error shows.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from ci_autotest.errors import OutputError
 from ci_autotest.findings.confirm import question
@@ -69,3 +69,11 @@ def _written(diagnosis: Diagnosis, tools: Tools) -> str:
     except OutputError as error:
         return str(error)
     return ""
+
+
+#: The stages in their order, and what each that takes time is doing.
+STAGES: Final = {
+    confirm_loader: "confirming in a second process",
+    write_script: "",
+    verify_script: "running the repro alone",
+}

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 PROGRAM, TENSORS, CANDIDATE = "program.json", "tensors.safetensors", "candidate.json"
 #: Seconds for both sides: callgrind takes most of a minute to import torch.
 _TIMEOUT_S: Final = 900.0
-_COUNTER: Final = "ci_autotest.run.worker.instruction_counts"
+_COUNTER: Final = "ci_autotest.speed.instruction_counts"
 
 
 class Counted(msgspec.Struct, frozen=True, kw_only=True):

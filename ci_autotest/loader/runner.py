@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from ci_autotest.run.loader_observer import Asked, LoaderError, judgement_of
+from ci_autotest.loader.declaration import LoaderDeclaration
+from ci_autotest.loader.observer import Asked, LoaderError, judgement_of
 from ci_autotest.run.messages import Broken, CaseFailure, CasesDone, Tried
 from ci_autotest.values.result import LOADER_CANDIDATE, UnsupportedCases
 from ci_autotest.values.tally import PairTally, TestTally
@@ -55,7 +56,8 @@ class LoaderRunner:
 
     def _judgement(self, test: TestInfo) -> Judgement:
         hello = self._worker_context.hello
-        declaration, _ = self._worker_context.library.loader(test.file, test.name)
+        declaration, _ = self._worker_context.library.declared(test.file, test.name)
+        assert isinstance(declaration, LoaderDeclaration)  # noqa: S101 - tests of this candidate have such a one
         asked = Asked(hello.root, hello.folders, test.file, test.name, hello.seed, declaration)
         # The loader runs in other processes: without these moves the parent would think that this one hangs.
         judgement = judgement_of(asked, hello.case_timeout_s, os.environ, lambda: self._beacon.enter(0, 0))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ci_autotest.commands.power import PowerRequest, _Trial, exit_code
+from ci_autotest.power.command import PowerRequest, _Trial, exit_code
 from ci_autotest.run.messages import TryMutants
 from ci_autotest.run.progress_beacon import Spot
 from ci_autotest.run.worker_loss import WorkerLostError

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from ci_autotest.run.loader_observer import LoaderError, _wait
+from ci_autotest.loader.observer import LoaderError, _wait
 
 #: Starts two processes, of which one ends without an error and one in some way, and hears of neither.
 LOADER = """

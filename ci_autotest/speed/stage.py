@@ -8,16 +8,17 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import msgspec
 
 from ci_autotest.errors import AutotestError
-from ci_autotest.run.instruction_request import Counted, count_instructions, has_callgrind
 from ci_autotest.run.messages import Broken, Measure
 from ci_autotest.run.worker_loss import WorkerLostError
+from ci_autotest.speed.instruction_request import Counted, count_instructions, has_callgrind
 from ci_autotest.speed.paired_ratio import combined, is_to_repeat
 from ci_autotest.values.speed import SpeedResult, against_baseline
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
     from ci_autotest.commands.case_counts import PairEntry
+    from ci_autotest.commands.run import Timing
     from ci_autotest.commands.run_statistics import Ledger
     from ci_autotest.findings.tools import Tools
     from ci_autotest.kinds import AnyCandidate
@@ -46,22 +47,6 @@ class _Call(NamedTuple):
     case: int
     candidate: str
     known: tuple[tuple[str, ...], ...] = ()
-
-
-class Timing(NamedTuple):
-    """What candidates are timed with.
-
-    Attributes:
-        tools: The tools of the run.
-        factor: ``slower_factor``.
-        baseline: The results of an earlier run.
-        say: Prints a line.
-    """
-
-    tools: Tools
-    factor: float
-    baseline: Sequence[SpeedResult]
-    say: Callable[[str], None]
 
 
 def time_candidates(
@@ -127,7 +112,7 @@ def _counted(call: _Call, candidate: AnyCandidate, tools: Tools) -> Instructions
 
 def _timed(ledger: Ledger, candidates: Sequence[AnyCandidate], timing: Timing) -> Iterator[SpeedResult]:
     for candidate in candidates:
-        if not candidate.speed or candidate.name not in ledger.candidates or untimed(candidate):
+        if not candidate.speed or candidate.name not in ledger.candidates or candidate.untimed:
             continue
         calls = list(_calls(ledger, candidate.name))
         if calls:
@@ -148,11 +133,6 @@ def _of_candidate(calls: Sequence[_Call], fresh: SingleWorker, timing: Timing) -
             found = _measured(call._replace(known=tuple(item.inputs for item in own)), fresh, timing)
             own += found
             yield from found
-
-
-def untimed(candidate: AnyCandidate) -> str:
-    """Return why a candidate is not timed although that was asked for; empty if it is."""
-    return candidate.untimed if candidate.speed else ""
 
 
 def _calls(ledger: Ledger, candidate: str) -> Iterator[_Call]:

@@ -19,8 +19,8 @@ from ci_autotest.alignment.recordings import to_live
 from ci_autotest.backends.registry import build
 from ci_autotest.backends.torch_eager import TorchBackend
 from ci_autotest.program.serialize import decode
-from ci_autotest.run.instruction_request import CANDIDATE, PROGRAM, TENSORS, Counted
-from ci_autotest.run.worker.body_sides import sides_of
+from ci_autotest.speed.body_sides import sides_of
+from ci_autotest.speed.instruction_request import CANDIDATE, PROGRAM, TENSORS, Counted
 from ci_autotest.speed.timing import RunQueue
 from ci_autotest.values.speed import Instructions
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 #: Calls that are counted of each side.
 _CALLS: Final = 3
-_SETUP: Final = "from ci_autotest.run.worker.instruction_counts import call_of; run = call_of({!r}, {!r})"
+_SETUP: Final = "from ci_autotest.speed.instruction_counts import call_of; run = call_of({!r}, {!r})"
 
 
 def call_of(folder: str, side: str) -> Callable[[], object]:

@@ -8,11 +8,12 @@ from typing import NoReturn
 import msgspec
 import pytest
 
+from ci_autotest.commands.run import Timing
 from ci_autotest.commands.run_statistics import Ledger
-from ci_autotest.commands.speed_stage import Timing, time_candidates
 from ci_autotest.errors import UnavailableError
 from ci_autotest.findings.tools import Allowance, Tools
 from ci_autotest.kinds import SubstituteCandidate
+from ci_autotest.speed.stage import time_candidates
 from ci_autotest.values.result import LOADER_CANDIDATE
 from ci_autotest.values.tally import PairTally
 from tests.verdict_samples import FIRST, SECOND, done

@@ -20,8 +20,8 @@ from ci_autotest.program.refusal import refusals
 from ci_autotest.program.serialize import encode_program, encode_tensors
 from ci_autotest.record.draw.profiles import LARGE_SHAPES, ORDINARY
 from ci_autotest.run.messages import Measured
-from ci_autotest.run.worker.body_sides import sides_of
 from ci_autotest.run.worker.context import REFERENCE
+from ci_autotest.speed.body_sides import sides_of
 from ci_autotest.speed.paired_ratio import paired_ratio, speed_verdict
 from ci_autotest.speed.timing import LONGEST_S, measured
 from ci_autotest.values.case import ATTEMPTS_PER_CASE, test_key
@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from ci_autotest.program.ir import Program
     from ci_autotest.run.messages import Measure
     from ci_autotest.run.progress_beacon import ProgressBeacon
-    from ci_autotest.run.worker.body_sides import BodySides
     from ci_autotest.run.worker.context import WorkerContext
+    from ci_autotest.speed.body_sides import BodySides
     from ci_autotest.values.verdict import Verdict
 
 #: Attempts at larger sizes before the test's own sizes are taken.
@@ -77,7 +77,7 @@ class SpeedRequests:
         self._worker_context = worker_context
         self._beacon = beacon
 
-    def measure(self, message: Measure) -> Measured:
+    def answer(self, message: Measure) -> Measured:
         """Time a case forward and backward, or say why not."""
         fields: dict[str, Any] = {
             "test": message.test.id, "candidate": message.candidate, "case": message.case,

@@ -11,6 +11,7 @@ import msgspec
 
 from ci_autotest.errors import AutotestError, error_text
 from ci_autotest.host.this_process import end_with_parent
+from ci_autotest.loader.declaration import LoaderDeclaration
 from ci_autotest.loader.observations import Observations, ObserverTask
 from ci_autotest.run.worker.main import user_traceback
 
@@ -48,7 +49,8 @@ def _observed(task: ObserverTask) -> Observations:
 
     gc.enable()
     torch.set_num_threads(1)
-    declaration, make = Library(Path(task.root)).loader(task.file, task.name)
+    declaration, make = Library(Path(task.root)).declared(task.file, task.name)
+    assert isinstance(declaration, LoaderDeclaration)  # noqa: S101 - the parent asks for tests of loaders
     return LoaderTrial(declaration, make, task.seed, task.rank).observations()
 
 

@@ -32,7 +32,7 @@ class PowerRequests:
         self._worker_context = worker_context
         self._beacon = beacon
 
-    def try_mutants(self, message: TryMutants) -> MutantsTried:
+    def answer(self, message: TryMutants) -> MutantsTried:
         """Return the power of a test."""
         context, test = self._worker_context, message.test.id
         declaration, _ = context.test(message.test)
