@@ -17,11 +17,13 @@ from ci_autotest.github.environ import ARTIFACT_NAME
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-MODES = ("auto", "run", "report")
+MODES = ("auto", "run", "report", "verify")
 RUNTIMES = ("host", "python", "container")
 COMMENTS = ("failures", "changes", "always", "off")
 #: Inputs with one value that are options of ``ci-autotest run``.
 SINGLE = ("config", "cases", "budget", "seed", "shard", "device", "baseline", "fail-on")
+#: Those that are options of ``ci-autotest verify``.
+OF_VERIFY = ("budget", "seed")
 DEFAULT_OUTPUT = "autotest-report"
 DEFAULT_ARTIFACT = "ci-autotest-report"
 #: Longest part of an artifact's name that a leg of a matrix adds.
@@ -57,7 +59,7 @@ def one_of(environ: Mapping[str, str], name: str, allowed: tuple[str, ...]) -> s
 
 
 def mode(environ: Mapping[str, str]) -> str:
-    """Return ``run`` or ``report``; ``auto`` means ``report`` in a workflow that another workflow started."""
+    """Return ``run``, ``report`` or ``verify``; ``auto`` is ``report`` in a workflow that another one started."""
     value = one_of(environ, "mode", MODES)
     if value != "auto":
         return value
@@ -66,7 +68,7 @@ def mode(environ: Mapping[str, str]) -> str:
 
 def task(environ: Mapping[str, str]) -> str:
     """Return ``run``, ``merge`` (reports in this job) or ``publish`` (reports that another run uploaded)."""
-    if mode(environ) == "run":
+    if mode(environ) != "report":
         return "run"
     return "merge" if several(environ, "paths") else "publish"
 
@@ -103,6 +105,21 @@ def refuse_baseline(environ: Mapping[str, str]) -> None:
         f"{why}: only mode 'report' without 'paths' looks for the last report of the base branch. Download one in an "
         "earlier step, and give its folder as 'baseline'.",
         when=task(environ) != "publish" and (given == "auto" or (asks_new and not given)),
+    )
+
+
+def refuse_verification(environ: Mapping[str, str]) -> None:
+    """Refuse inputs that mode ``verify`` does not take."""
+    if mode(environ) != "verify":
+        return
+    paths = several(environ, "paths")
+    wanted = "mode 'verify' takes two, REFERENCE and CANDIDATE."
+    refuse(f"the input 'paths' has {len(paths)} lines: {wanted}", when=len(paths) != len(("reference", "candidate")))
+    others = [name for name in (*SINGLE, "candidate") if name not in OF_VERIFY and several(environ, name)]
+    refuse(f"the input '{''.join(others[:1])}' has no effect in mode 'verify': remove it.", when=others != [])
+    refuse(
+        "the input 'runtime' is 'container', in which mode 'verify' could make no sandbox: remove it.",
+        when=single(environ, "runtime") == "container",
     )
 
 
@@ -166,7 +183,7 @@ def given_options(environ: Mapping[str, str]) -> dict[str, str]:
     lines = several(environ, "options")
     got = f"the input 'options' has '{''.join(lines[:1])[:100]}'"
     refuse(f"{got}, but mode 'report' runs no test: remove it.", when=lines != [] and mode(environ) == "report")
-    return parse_options(lines)
+    return parse_options(lines, of_verify=mode(environ) == "verify")
 
 
 def chosen_options(environ: Mapping[str, str], names: tuple[str, ...]) -> list[str]:
@@ -184,6 +201,9 @@ def cli_argv(environ: Mapping[str, str], options: Mapping[str, str]) -> list[str
     if mode(environ) == "report":
         return ["report", *chosen_options(environ, ("fail-on", "baseline")), output, "--", *paths]
     # `--name=value` and `--` keep values that begin with a dash from becoming options.
+    if mode(environ) == "verify":
+        own = [line for name, line in options.items() if name.partition("=")[0] not in OF_ACTION]
+        return ["verify", *chosen_options(environ, OF_VERIFY), *own, output, "--", *paths]
     candidates = [f"--candidate={name}" for name in several(environ, "candidate")]
     others = [line for name, line in options.items() if name not in OF_ACTION]
     return ["run", *chosen_options(environ, SINGLE), *others, *candidates, output, "--", *paths]

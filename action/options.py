@@ -29,6 +29,9 @@ OF_ACTION = ("torch", "cache")
 #: Options that a line may have, one of them without a value.
 OPTIONS = ("compat", "executor", "maxfail", "memory", "set", "speed", "strictness", "workers", *OF_ACTION)
 FLAG = "speed"
+#: Options in mode `verify`: without a value, and those that can be repeated.
+VERIFY_FLAGS = ("forward-only", "public", "no-authentic")
+VERIFY_REPEATED = ("allow", "include")
 #: Keys of the configuration that `--set` may have: those with neither an option nor an input.
 SETTINGS = ("case-timeout", "slower-factor", "reference", "candidates", "tolerances", "known", "opinfo")
 #: What the command line takes and the action has as an input.
@@ -43,15 +46,19 @@ _FORMS = {
 }
 
 
-def parse_options(lines: Iterable[str]) -> dict[str, str]:
+def parse_options(lines: Iterable[str], *, of_verify: bool = False) -> dict[str, str]:
     """Return the lines by the option or the key of the configuration that each of them sets.
+
+    Args:
+        lines: The input's lines.
+        of_verify: Whether they are options of ``ci-autotest verify``.
 
     Raises:
         StepError: A line is no option that may be given here, or two set the same.
     """
     found: dict[str, str] = {}
     for line in lines:
-        name = _set_by(line)
+        name = _verify_option(line) if of_verify else _set_by(line)
         _refuse(line, f"but another line sets '{name}': remove one of the two.", when=name in found)
         found[name] = line
     return found
@@ -60,6 +67,20 @@ def parse_options(lines: Iterable[str]) -> dict[str, str]:
 def value_of(options: Mapping[str, str], name: str) -> str:
     """Return the value of one of the action's own options."""
     return options.get(name, f"--{name}={CHOICES[name][0]}").partition("=")[2]
+
+
+def _verify_option(line: str) -> str:
+    """Return what a line sets; an option that can be repeated sets something else with each value."""
+    name, equals, value = line[2:].partition("=")
+    known = line.startswith("--") and name in {*VERIFY_FLAGS, *VERIFY_REPEATED, *OF_ACTION}
+    names = ", ".join(f"--{each}" for each in (*VERIFY_FLAGS, *VERIFY_REPEATED))
+    _refuse(line, f"which is no option in mode 'verify': write one of {names}.", when=not known)
+    if name in OF_ACTION:
+        return _set_by(line)
+    is_flag = name in VERIFY_FLAGS
+    _refuse(line, f"but --{name} has no value: write --{name}.", when=is_flag and equals != "")
+    _refuse(line, f"which has no value: write --{name}=VALUE.", when=not is_flag and not value.strip())
+    return name if is_flag else f"{name}={value}"
 
 
 def _set_by(line: str) -> str:

@@ -101,6 +101,7 @@ def refuse_machine() -> None:
 
 def refuse_inputs(environ: Mapping[str, str], task: str, installation: InstallArguments, command: RunArguments) -> None:
     """Refuse inputs that do not go together, or not with this job."""
+    inputs.refuse_verification(environ)
     inputs.refuse_baseline(environ)
     refuse(
         f"the input 'output' is '{command.report}', which has the checkout in it: give a folder for the report.",

@@ -81,8 +81,9 @@ def _bubblewrap() -> str:
     if done.returncode:
         why = " ".join(done.stderr.split())[:200] or f"status {done.returncode}"
         message = (
-            f"this system allows no sandbox ({why}). Unprivileged user namespaces are needed: in a container, run it "
-            "with --security-opt seccomp=unconfined, or on the host itself."
+            f"this system allows no sandbox ({why}). Unprivileged user namespaces are needed: on Ubuntu, "
+            "`sysctl kernel.apparmor_restrict_unprivileged_userns=0` allows them; in a container, run it with "
+            "--security-opt seccomp=unconfined, or on the host itself."
         )
         raise UnavailableError(message)
     return path

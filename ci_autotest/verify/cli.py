@@ -30,6 +30,11 @@ from ci_autotest.commands.command_options import WholeNumber
     type=click.Path(path_type=Path, exists=True, file_okay=False, resolve_path=True),
     help="A folder that the candidate sees besides its file; repeatable.",
 )
+@click.option(
+    "--output",
+    type=click.Path(path_type=Path, file_okay=False, resolve_path=True),
+    help="Also write the report of the run and verdict.json into this folder.",
+)
 def verify(**given: Any) -> int:
     """Judge CANDIDATE by REFERENCE: files, FILE:NAME or MODULE:NAME. It runs in a sandbox, on hidden cases."""
     from ci_autotest.verify.command import Verification  # noqa: PLC0415

@@ -19,7 +19,9 @@ from ci_autotest.commands.progress import Progress
 from ci_autotest.commands.request_parsing import request_of
 from ci_autotest.commands.run import run
 from ci_autotest.errors import UsageError
+from ci_autotest.report.finding_folders import check_writable
 from ci_autotest.values.sandbox import sandboxed
+from ci_autotest.verify.report import write_report
 from ci_autotest.verify.subject import InspectorCommand, Pair, common_name, copied, inspected, place_of, write_project
 from ci_autotest.verify.verdict import STATUSES, Authenticity, judged, public, rejected, signed, undecided
 from ci_autotest.version import VERSION
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import TextIO
 
+    from ci_autotest.values.result import RunResult
     from ci_autotest.verify.subject import Description, SubjectPlace
     from ci_autotest.verify.verdict import VerifyVerdict
 
@@ -52,6 +55,7 @@ class Verification:
         allow: Operators of torch that the candidate may call though the reference calls them.
         asks_authenticity: Whether it counts who did the work.
         include: More folders that the candidate sees.
+        output: Folder of the report; ``None`` for none.
     """
 
     reference: str
@@ -64,6 +68,7 @@ class Verification:
     allow: tuple[str, ...] = ()
     asks_authenticity: bool = True
     include: tuple[Path, ...] = ()
+    output: Path | None = None
 
 
 def verify(options: Verification, environ: Mapping[str, str], stream: TextIO) -> int:
@@ -72,6 +77,7 @@ def verify(options: Verification, environ: Mapping[str, str], stream: TextIO) ->
     Raises:
         UsageError: The command line names no files, or it is not clear what is meant.
         UnavailableError: This system has no sandbox.
+        OutputError: The report cannot be written.
     """
     begun = time.monotonic()
     reference, candidate = place_of(options.reference, "REFERENCE"), place_of(options.candidate, "CANDIDATE")
@@ -83,16 +89,22 @@ def verify(options: Verification, environ: Mapping[str, str], stream: TextIO) ->
             message = f"--include {folder} would show REFERENCE to the candidate. Give a folder without it."
             raise UsageError(message)
     sandboxed([])  # Where there is none, that is said before anything is run.
-    found = _verdict(options, reference, candidate, environ)
+    if options.output is not None:
+        check_writable(options.output)
+    found, result = _verdict(options, reference, candidate, environ)
     found = msgspec.structs.replace(found, versions=_versions(), duration_s=round(time.monotonic() - begun, 3))
     found = signed(public(found) if options.is_public else found, environ.get(KEY, ""))
+    if options.output is not None:
+        shown = None if options.is_public else result
+        write_report(found, shown, candidate.file.name, options.output, environ)
     stream.write(_text(found) if not options.is_json else msgspec.json.encode(found).decode() + "\n")
     return STATUSES[found.verdict]
 
 
 def _verdict(
     options: Verification, reference: SubjectPlace, candidate: SubjectPlace, environ: Mapping[str, str]
-) -> VerifyVerdict:
+) -> tuple[VerifyVerdict, RunResult | None]:
+    """Return the verdict, and the run by which it was found; ``None`` if it did not come to that."""
     with tempfile.TemporaryDirectory(prefix="ci-autotest-verify-") as folder:
         root = Path(folder).resolve()
         own = copied(candidate, root)
@@ -107,7 +119,7 @@ def _verdict(
         )
         about = inspected(reference, outside)
         if about.error:
-            return undecided(f"the reference cannot be used: {about.error}", **facts)
+            return undecided(f"the reference cannot be used: {about.error}", **facts), None
         seen = inspected(own, inside, about.init, about.examples)
         if not seen.error and not (about.chosen and seen.chosen):
             name = common_name(about, seen)
@@ -115,9 +127,9 @@ def _verdict(
             about = inspected(reference, outside)
             seen = inspected(own, inside, about.init, about.examples)
         if about.error:
-            return undecided(f"the reference cannot be used: {about.error}", **facts)
+            return undecided(f"the reference cannot be used: {about.error}", **facts), None
         if seen.error:
-            return rejected(f"the candidate cannot be used: {seen.error}", **facts)
+            return rejected(f"the candidate cannot be used: {seen.error}", **facts), None
         pair = Pair(
             reference._replace(name=about.chosen), own._replace(name=seen.chosen), about, seen.kind,
             has_parameters=_same_parameters(about, seen),
@@ -126,9 +138,13 @@ def _verdict(
         # Nobody knows it before the candidate's file is read, and its process never does.
         seed = secrets.randbits(62) if options.seed is None else options.seed
         facts |= {"hidden": options.seed is None, "seed": str(seed)}
-        request = request_of((), {"seed": str(seed), "budget": options.budget}, root, needs_candidate=True)
+        given = {"seed": str(seed), "budget": options.budget}
+        if options.output is not None and not options.is_public:
+            given["output"] = str(options.output)
+        request = request_of((), given, root, needs_candidate=True)
         result = run(request, environ, Progress(io.StringIO(), is_live=False, is_quiet=True))
-        return judged(result, _authenticity(options, about, seen), _unchecked(options, pair), **facts)
+        found = judged(result, _authenticity(options, about, seen), _unchecked(options, pair), **facts)
+        return found, result
 
 
 def _digest(file: Path) -> str:

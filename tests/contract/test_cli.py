@@ -39,7 +39,7 @@ OPTIONS = {
     "report": {"output", "fail-on", "baseline", "artifact-name", "quiet", "verbose", "json"},
     "tolerances": set(),
     "issue": {"output"},
-    "verify": {"json", "seed", "budget", "forward-only", "public", "allow", "no-authentic", "include"},
+    "verify": {"json", "seed", "budget", "forward-only", "public", "allow", "no-authentic", "include", "output"},
     "render": {"limit", "config"},
     "comment": {"run-id", "artifact-name", "name", "when", "baseline", "output", "config"},
 }  # fmt: skip

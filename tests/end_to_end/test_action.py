@@ -69,6 +69,21 @@ def test_action__runtime_host__runs_in_the_interpreter_that_is_there(
     assert {finding["operator"] for finding in report["findings"]} == {PLANTED}
 
 
+def test_action__mode_verify__has_the_verdict_in_the_summary_and_the_artifact(
+    repository: Repository, tmp_path_factory: pytest.TempPathFactory
+):
+    (repository.folder / "reference.py").write_text(
+        "import torch\n\n\ndef f(x):\n    return torch.softmax(x, -1)\n\n\ndef get_inputs():\n    return [torch.randn(6, 9)]\n"
+    )
+    (repository.folder / "zeros.py").write_text("import torch\n\n\ndef f(x):\n    return torch.zeros_like(x)\n")
+    runner = repository.runner(tmp_path_factory.mktemp("verify") / "scratch")
+    given = {"mode": "verify", "paths": "reference.py\nzeros.py", "options": "--forward-only", "output": "verified"}
+    record = runner.run({"python": sys.executable, "runtime": "host", **given})
+    verdict = json.loads((repository.folder / "verified" / "verdict.json").read_text("utf-8"))
+    assert (record.status, record.outputs["conclusion"], verdict["verdict"]) == (1, "failure", "rejected")
+    assert "reference.f on candidate: value of" in record.summary
+
+
 def test_action__planted_kernel__uploads_the_report_and_its_findings(planted: ActionRecord):
     folder = planted.artifacts / ARTIFACT
     report = json.loads((folder / "report.json").read_text("utf-8"))

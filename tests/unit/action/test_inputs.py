@@ -48,6 +48,46 @@ def test_refuse_baseline__of_another_run__only_where_no_step_may_read_it(given: 
     assert str(caught.value).startswith(why)
 
 
+VERIFY = {"INPUT_MODE": "verify", "INPUT_PATHS": "ref.py:softmax\nkernels/--a.py"}
+
+
+def test_cli_argv__mode_verify__has_its_options_and_two_files():
+    given = {
+        **VERIFY, "INPUT_BUDGET": "30s", "INPUT_SEED": "7",
+        "INPUT_OPTIONS": "--forward-only\n--allow=mm\n--allow=--x\n--torch=cpu",
+    }  # fmt: skip
+    assert argv_of(given) == [
+        "verify", "--budget=30s", "--seed=7", "--forward-only", "--allow=mm", "--allow=--x",
+        "--output=autotest-report", "--", "ref.py:softmax", "kernels/--a.py",
+    ]  # fmt: skip
+    inputs.refuse_verification(given)
+    assert inputs.task(given) == "run"
+
+
+@pytest.mark.parametrize(
+    ("given", "why"),
+    [
+        ({"INPUT_PATHS": "a.py"}, "the input 'paths' has 1 lines: mode 'verify' takes two, REFERENCE and CANDIDATE."),
+        ({"INPUT_CANDIDATE": "a\nb"}, "the input 'candidate' has no effect in mode 'verify': remove it."),
+        ({"INPUT_FAIL_ON": "new"}, "the input 'fail-on' has no effect in mode 'verify': remove it."),
+        ({"INPUT_RUNTIME": "container"}, "the input 'runtime' is 'container', in which mode 'verify' could make no"),
+        ({"INPUT_OPTIONS": "--strictness=ulp"}, "the input 'options' has '--strictness=ulp', which is no option in mode"),
+        ({"INPUT_OPTIONS": "--forward-only=1"}, "the input 'options' has '--forward-only=1', but --forward-only has no"),
+        ({"INPUT_OPTIONS": "--allow"}, "the input 'options' has '--allow', which has no value: write --allow=VALUE."),
+        ({"INPUT_OPTIONS": "--allow=a\n--allow=a"}, "the input 'options' has '--allow=a', but another line sets"),
+    ],
+    ids=["one path", "candidate", "fail-on", "container", "option", "flag", "value", "twice"],
+)  # fmt: skip
+def test_refuse_verification__what_it_does_not_take__is_said(given: dict[str, str], why: str):
+    def refused() -> None:
+        inputs.refuse_verification({**VERIFY, **given})
+        argv_of({**VERIFY, **given})
+
+    with pytest.raises(StepError) as caught:
+        refused()
+    assert str(caught.value).startswith(why)
+
+
 def test_cli_argv__no_input__runs_into_the_default_folder():
     assert argv_of({}) == ["run", "--output=autotest-report", "--"]
 
@@ -212,7 +252,7 @@ def test_cli_argv__mode_report__merges_the_folders():
     [
         ({"INPUT_OUTPUT": "a\nb"}, "the input 'output' has 2 lines: give one value."),
         ({"INPUT_FAIL_ON": "new\r\n--cases=0"}, "the input 'fail-on' has 2 lines: give one value."),
-        ({"INPUT_MODE": "runn"}, "the input 'mode' is 'runn': give one of auto, run, report."),
+        ({"INPUT_MODE": "runn"}, "the input 'mode' is 'runn': give one of auto, run, report, verify."),
         ({"INPUT_DEVICE": "-v /:/host"}, "the input 'device' is '-v /:/host': give one of auto, cpu, cuda."),
         (
             {"INPUT_MODE": "report", "INPUT_PATHS": "a", "INPUT_OPTIONS": "--strictness=ulp"},
