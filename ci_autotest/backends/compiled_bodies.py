@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar
 
 import torch
 
-from ci_autotest.backends.delegation import BODY, DelegationWatch
+from ci_autotest.backends.body_source import BODY
 from ci_autotest.backends.operator_usage import computing
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 
+    from ci_autotest.backends.delegation import DelegationWatch
     from ci_autotest.program.ir import Program
 
 Made = TypeVar("Made")

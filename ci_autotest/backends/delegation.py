@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from ci_autotest.backends.body_source import BODY
 from ci_autotest.backends.operator_usage import computing, operators_of
 from ci_autotest.backends.user_errors import FOREIGN, pass_interrupt
 from ci_autotest.errors import error_text
@@ -53,8 +54,6 @@ _TORCH: Final = f"{Path(torch.__file__).parent}/"
 _FELL_BACK: Final = "PyTorch ran a part that the compiler had taken: the compiler fell back silently"
 #: TorchScript says this of a number within any mode: then it is run without one.
 _OF_SCRIPT: Final = "Expected a value of type 'Tensor' for argument 'self' but instead found type"
-#: The file name of a body's text, and a line of it in the stack trace of a node.
-BODY: Final = "<program>"
 _BEGIN: Final = BODY.removesuffix(">")
 _LINE: Final = re.compile(rf'File "{_BEGIN}[^"]*", line (\d+)')
 _MODES: Final = torch._C._TorchDispatchModeKey  # torch has no public name for it

@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 import torch
 
 from ci_autotest.backends.body_function import begun, prepared, see
+from ci_autotest.backends.body_source import lines_of, python_function
 from ci_autotest.backends.compiled_bodies import CompileClock, KeptCallables, body_key
 from ci_autotest.backends.delegation import DelegationWatch
 from ci_autotest.backends.exported_body import ExportedBody, called_operators, one_line, refuse_unexportable
 from ci_autotest.backends.operator_usage import computing
 from ci_autotest.backends.protocol import IN_COMPILING, Backend
 from ci_autotest.backends.sameness import same_bits
-from ci_autotest.backends.torch_compile import lines_of, python_function
-from ci_autotest.backends.torch_eager import TorchBackend
+from ci_autotest.backends.torch_steps import TorchSteps
 from ci_autotest.backends.trace import Failure
 from ci_autotest.backends.user_errors import FOREIGN, pass_interrupt
 from ci_autotest.errors import UnavailableError, Unsupported, UnsupportedError, UnsupportedReason, error_text
@@ -107,7 +107,7 @@ class ExportBackend(Backend):
             raise UnavailableError(message)
         self._exporter, self._delegated = exporter, delegated
         self.version, self.libraries = exporter.version, exporter.libraries
-        self._torch = TorchBackend(is_candidate=True)
+        self._torch = TorchSteps(is_candidate=True)
         self.on_step: Callable[[int], None] | None = None
         self._kept: KeptCallables[Model | Unsupported] = KeptCallables()
         self._clock = CompileClock()
@@ -188,7 +188,7 @@ class ExportBackend(Backend):
     def _run_model(self, program: Program, sources: Mapping[str, Any], trace: Trace, *, snapshots: bool) -> None:
         # Torch runs the program first, with modules of its own, to find out which outputs are tensors.
         plain = self._torch.run(program, sources)
-        if plain.failure is not None or not prepared(self._torch.steps, program, sources, trace):
+        if plain.failure is not None or not prepared(self._torch, program, sources, trace):
             trace.failure = trace.failure or plain.failure
             return
         refs = output_refs(program)

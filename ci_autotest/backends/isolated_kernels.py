@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 from ci_autotest.backends.call_scope import CallScope
 from ci_autotest.backends.case_scope import CaseScope
+from ci_autotest.backends.function_paths import load_function
 from ci_autotest.backends.operators.identity import operator_of
 from ci_autotest.backends.operators.user_operators import UserOperator
 from ci_autotest.backends.remote.backend import RemoteBackend
 from ci_autotest.backends.remote.process import HostProcess
 from ci_autotest.backends.result_bands import ResultBands
-from ci_autotest.backends.substitute import Replacing, load_function, nothing_replaced
+from ci_autotest.backends.substitute import Replacing, nothing_replaced
 from ci_autotest.errors import Unsupported, UnsupportedReason
 from ci_autotest.host.frameworks.torch_like import TorchLike
 from ci_autotest.program.ir import OPERATOR_CHECKS, RESULT_BANDS

@@ -16,6 +16,7 @@ from ci_autotest.backends.devices import attach
 from ci_autotest.backends.export import ExportBackend
 from ci_autotest.backends.exporters.onnx import OnnxExporter
 from ci_autotest.backends.exporters.user_function import UserExporter
+from ci_autotest.backends.function_paths import load_function
 from ci_autotest.backends.fx import FxBackend
 from ci_autotest.backends.isolated_kernels import IsolatedBackend
 from ci_autotest.backends.mapping.table import MappingTable, has_table, load_table
@@ -25,7 +26,7 @@ from ci_autotest.backends.operators.user_operators import find, is_module_class,
 from ci_autotest.backends.ranks.worker_side import WorkerSide
 from ci_autotest.backends.remote.backend import RemoteBackend
 from ci_autotest.backends.remote.interpreter import Interpreter
-from ci_autotest.backends.substitute import SubstituteBackend, load_function
+from ci_autotest.backends.substitute import SubstituteBackend
 from ci_autotest.backends.torch_compile import CompileBackend
 from ci_autotest.backends.torch_eager import TorchBackend
 from ci_autotest.errors import ConfigError, ProgramError, UnavailableError

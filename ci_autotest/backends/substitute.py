@@ -5,8 +5,6 @@ Replacement goes by operator: the user's function gets the call however a body s
 
 from __future__ import annotations
 
-import difflib
-import importlib
 from contextlib import contextmanager
 from functools import lru_cache
 from types import MappingProxyType
@@ -16,28 +14,22 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from ci_autotest.backends.body_call import BodyCalls, called_with
+from ci_autotest.backends.body_source import python_function
 from ci_autotest.backends.call_scope import CallScope
 from ci_autotest.backends.case_scope import CaseScope
+from ci_autotest.backends.function_paths import load_function
 from ci_autotest.backends.operator_checks import checked, library_operator
 from ci_autotest.backends.operators.identity import operator_of, public_name, step_operator
-from ci_autotest.backends.operators.numpy_functions import NumpyFunction, takes_arrays
+from ci_autotest.backends.operators.numpy_functions import NumpyFunction
 from ci_autotest.backends.operators.signatures import python_parameters
-from ci_autotest.backends.operators.user_operators import UserOperator, find, is_module_class
+from ci_autotest.backends.operators.user_operators import UserOperator, is_module_class
 from ci_autotest.backends.protocol import Backend
 from ci_autotest.backends.replaced_modules import ReplacedClass
-from ci_autotest.backends.torch_compile import python_function
 from ci_autotest.backends.torch_eager import TorchBackend, graph_on
-from ci_autotest.errors import (
-    MissingNameError,
-    ProgramError,
-    UnavailableError,
-    Unsupported,
-    UnsupportedReason,
-    import_failure,
-)
+from ci_autotest.errors import UnavailableError, Unsupported, UnsupportedReason
 from ci_autotest.program.ir import CALL_FUNCTION, CALL_METHOD
 from ci_autotest.program.roles import VARIADIC
-from ci_autotest.program.targets import OPS, is_own
+from ci_autotest.program.targets import is_own
 from ci_autotest.program.written_values import is_in_place
 from ci_autotest.values.kernel_scope import EVERYTHING
 
@@ -49,8 +41,6 @@ if TYPE_CHECKING:
     from ci_autotest.program.ir import Program, Step
     from ci_autotest.values.kernel_scope import KernelScope
 
-#: Functions of a module that a message lists.
-_NAMED: Final = 20
 LACKS_GRAPH: Final = "kernels with a declared scope are not compiled; drop it for this test's candidate"
 
 
@@ -382,36 +372,6 @@ _REFLECTED = frozenset({
 _WITH_IN_PLACE = frozenset({"torch", "torch.Tensor", "torch.nn.functional"})
 
 
-def load_function(path: str, role: str = "replacement") -> Callable[..., Any]:
-    """Return the function that a dotted path names.
-
-    Raises:
-        UnavailableError: The module cannot be imported.
-        MissingNameError: It has no such function.
-    """
-    if path.startswith(OPS):
-        return _registered(path, role)
-    module_name, _, name = path.rpartition(".")
-    try:
-        module = importlib.import_module(module_name)
-    except Exception as error:
-        message = f"{role} {path!r} cannot be imported: {import_failure(error, module_name)}"
-        raise UnavailableError(message) from error
-    function = getattr(module, name, None)
-    if isinstance(function, UserOperator):
-        return function.body
-    if callable(function) and takes_arrays(function, path):
-        return NumpyFunction(function)
-    function = getattr(function, "user_class", function)  # a class that another row replaces
-    if not callable(function):
-        known = _public(module)
-        nearest = difflib.get_close_matches(name, known, 1, 0.6)
-        hint = f"Did you mean {nearest[0]!r}?" if nearest else f"It has {', '.join(known[:_NAMED]) or 'none'}."
-        message = f"module {module_name!r} has no function {name!r}. {hint}"
-        raise MissingNameError(message)
-    return function  # type: ignore[no-any-return]
-
-
 def _module_class(path: str, found: Callable[..., Any]) -> type[torch.nn.Module]:
     """Return the class that replaces a class of modules.
 
@@ -422,19 +382,3 @@ def _module_class(path: str, found: Callable[..., Any]) -> type[torch.nn.Module]
         return found
     message = f"replacement {path!r} of a class of modules is no subclass of torch.nn.Module. Name one."
     raise UnavailableError(message)
-
-
-def _registered(path: str, role: str) -> Callable[..., Any]:
-    try:
-        return find(path)
-    except ProgramError as error:
-        name = path.removeprefix(OPS)
-        message = (
-            f"{role} {path!r} is not registered with torch: no library defines {name.replace('.', '::')}. Name the "
-            "library in `load`, or the module that registers it in `import`, of the candidate."
-        )
-        raise UnavailableError(message) from error
-
-
-def _public(module: Any) -> list[str]:
-    return sorted(name for name, value in vars(module).items() if callable(value) and not name.startswith("_"))

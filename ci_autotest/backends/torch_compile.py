@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import difflib
 import importlib.util
-import io
 from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
@@ -27,14 +26,13 @@ from ci_autotest.backends.body_function import (
     see_outputs,
     with_refusals,
 )
+from ci_autotest.backends.body_source import lines_of, own_functions, python_function
 from ci_autotest.backends.case_scope import CaseScope
 from ci_autotest.backends.compiled_bodies import CompiledBodies, CompiledBody, KeptCallables, body_key
-from ci_autotest.backends.delegation import BODY, OF_TORCH, DelegationWatch, compiler_of
+from ci_autotest.backends.delegation import OF_TORCH, DelegationWatch, compiler_of
 from ci_autotest.backends.devices import lacking
-from ci_autotest.backends.operators.identity import operator_of, step_operator
-from ci_autotest.backends.operators.user_operators import UserOperator
 from ci_autotest.backends.protocol import IN_BACKWARD, IN_COMPILING, Backend
-from ci_autotest.backends.torch_steps import TorchSteps, resolve
+from ci_autotest.backends.torch_steps import TorchSteps
 from ci_autotest.backends.trace import Failure, Raised, Trace
 from ci_autotest.backends.user_errors import FOREIGN, pass_interrupt
 from ci_autotest.errors import ConfigError, Unsupported, UnsupportedReason, error_text, is_raised_on_purpose
@@ -44,18 +42,15 @@ from ci_autotest.program.backward_passes import (
     goes_through_earlier_calls,
     with_kept_graphs,
 )
-from ci_autotest.program.codegen import body_statements, function_text, inputs, names
+from ci_autotest.program.codegen import inputs, names
 from ci_autotest.program.hook_names import kept_names
-from ci_autotest.program.ir import CALL_FUNCTION, CALL_METHOD, Program
 from ci_autotest.program.refusal import refusals
-from ci_autotest.program.targets import is_own
-from ci_autotest.program.written_values import is_in_place
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 
     from ci_autotest.backends.trace import Attempt
-    from ci_autotest.program.ir import Step
+    from ci_autotest.program.ir import Program
     from ci_autotest.values.kernel_scope import RunMode
 
 
@@ -285,7 +280,7 @@ class CompileBackend(Backend):
     def _key(self, program: Program, arguments: Sequence[Any]) -> Hashable:
         """Return what a compiled body holds for; ``None`` if for one run only."""
         key = body_key(program, arguments)
-        functions = {**_own_functions(program), **self.functions}.items()
+        functions = {**own_functions(program), **self.functions}.items()
         return key and (key, torch.is_grad_enabled(), *((operator, id(function)) for operator, function in functions))
 
     def _made(self, program: Program, key: Hashable) -> CompiledBody:
@@ -321,61 +316,6 @@ def _runs(function: Callable[..., Any], arguments: Sequence[Any]) -> bool:
         pass_interrupt(error)
         return False
     return True
-
-
-def lines_of(program: Program, functions: Mapping[str, Callable[..., Any]] = MappingProxyType({})) -> dict[int, int]:
-    """Return the step of each line of the text of ``python_function``; the first line is the function's head."""
-    spelled = spelled_out(program, frozenset({**_own_functions(program), **functions}))
-    steps = [index for index, lines in body_statements(spelled) for _ in lines]
-    return dict(enumerate(steps, 2))
-
-
-def python_function(
-    program: Program,
-    device: torch.device,
-    functions: Mapping[str, Callable[..., Any]] = MappingProxyType({}),
-    file: str = BODY,
-) -> Callable[..., Any]:
-    """Return the body as a function of its inputs; calls of replaced operators become calls of the replacements."""
-    scope: dict[str, Any] = {"torch": torch, "device": device, "io": io}
-    functions = {**_own_functions(program), **functions}
-    replacements = {operator: f"replacement_{i}" for i, operator in enumerate(functions)}
-    scope |= {replacements[operator]: function for operator, function in functions.items()}
-    text = function_text(
-        spelled_out(program, frozenset(functions)), rename=lambda target: replacements.get(operator_of(target), target)
-    )
-    exec(compile(text, file, "exec"), scope)  # noqa: S102 - text of our own making
-    function: Callable[..., Any] = scope["program"]
-    return function
-
-
-def _own_functions(program: Program) -> dict[str, Callable[..., Any]]:
-    """Return the user's operators that a program calls: a compiler compiles their bodies too."""
-    found = {step.target: resolve(step.target) for _, step in program.calls if is_own(step.target)}
-    return {
-        operator_of(target): function.body if isinstance(function, UserOperator) else function
-        for target, function in found.items()
-        if not isinstance(function, type)
-    }
-
-
-def _as_function(step: Step, operator: str) -> Step:
-    args = step.args
-    if step.target == "where" and len(args) > 1:
-        args = (args[1], args[0], *args[2:])  # `x.where(mask, y)` is `where(mask, x, y)`
-    return step._replace(op=CALL_FUNCTION, target=operator, args=args)
-
-
-def spelled_out(program: Program, operators: frozenset[str]) -> Program:
-    """Return the program with methods of ``operators`` as calls of functions, because only names can be replaced."""
-    steps = program.steps
-    body = tuple(
-        _as_function(step, step_operator(step, steps))
-        if step.op == CALL_METHOD and not is_in_place(step.target) and step_operator(step, steps) in operators
-        else step
-        for step in program.body
-    )
-    return program.with_body(body)
 
 
 def _compilers() -> list[str]:

@@ -3,31 +3,27 @@
 from __future__ import annotations
 
 from contextlib import AbstractContextManager, nullcontext
-from typing import TYPE_CHECKING, Any, Final
-
-import torch
+from typing import TYPE_CHECKING, Any
 
 from ci_autotest.backends.backward import backward
 from ci_autotest.backends.body_call import BodyCalls, called_with
+from ci_autotest.backends.body_source import python_function
 from ci_autotest.backends.devices import lacking
-from ci_autotest.backends.input_copies import place
 from ci_autotest.backends.protocol import IN_BACKWARD, Backend
-from ci_autotest.backends.snapshots import keep_copy, observe
-from ci_autotest.backends.torch_compile import CompileBackend, python_function
-from ci_autotest.backends.torch_steps import TorchSteps
-from ci_autotest.backends.trace import Failure, Trace
+from ci_autotest.backends.torch_compile import CompileBackend
+from ci_autotest.backends.torch_steps import ForwardOptions, TorchSteps
+from ci_autotest.backends.trace import Failure
 from ci_autotest.backends.user_errors import FOREIGN, pass_interrupt
 from ci_autotest.errors import error_text, user_frame_text
 from ci_autotest.host.steps import execute_step
 from ci_autotest.program.codegen import GRAPH_OPTIONS
-from ci_autotest.program.ir import OUTPUT, PLACEHOLDER, output_refs, step_refs
+from ci_autotest.program.ir import output_refs, step_refs
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
+    from ci_autotest.backends.trace import Trace
     from ci_autotest.program.ir import Program
-
-_Tensor: Final = torch.Tensor
 
 
 class TorchBackend(Backend):
@@ -63,45 +59,7 @@ class TorchBackend(Backend):
             copied: Indices of values to copy at their step, because later steps write to them.
             around: Context of each call, but not of placeholders.
         """
-        trace = Trace()
-        if snapshots:
-            trace.observations, trace.edges = [], []
-        binding = self.steps.binding(sources)
-        binding.run, binding.around = (trace, program.steps), around
-        values, facts, device, on_step = trace.values, trace.facts, self.device, self.on_step
-        for step in program.steps:
-            op = step.op
-            if op == OUTPUT:
-                values.append(None)
-                facts.append(None)
-                continue
-            if on_step is not None:
-                on_step(len(values))
-            value: Any
-            try:
-                if op == PLACEHOLDER:
-                    value = place(sources[step.target], step.args[0], device)  # type: ignore[arg-type]
-                elif around is None:
-                    value = execute_step(step, values, binding)
-                else:
-                    with around:
-                        value = execute_step(step, values, binding)
-                # Reading a tensor's facts may raise too, for example its version if it was made in inference mode.
-                seen = (value.requires_grad, value.is_leaf, value._version) if isinstance(value, _Tensor) else None
-            except FOREIGN as error:
-                pass_interrupt(error)
-                trace.failure = Failure(
-                    len(values), type(error).__name__, error_text(error) + user_frame_text(error), lacking(error)
-                )
-                return trace
-            values.append(value)
-            facts.append(seen)
-            # A copy of every value would cost far more than the step, so only overwritten values are copied in a case.
-            if snapshots:
-                observe(trace, value)
-            elif copied and len(values) - 1 in copied:
-                keep_copy(trace, len(values) - 1, value)
-        return trace
+        return self.steps.run(program, sources, ForwardOptions(snapshots, copied, around, self.on_step))
 
     def again(self, program: Program, trace: Trace, values: list[Any], *, holds: bool) -> Iterator[tuple[int, Any]]:
         """Run the remaining steps of a program once more."""
