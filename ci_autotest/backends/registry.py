@@ -12,23 +12,23 @@ import msgspec
 import torch
 
 from ci_autotest.backends.case_scope import CaseScope
+from ci_autotest.backends.compilers.export import ExportBackend
+from ci_autotest.backends.compilers.onnx import OnnxExporter
+from ci_autotest.backends.compilers.torch_compile import CompileBackend
+from ci_autotest.backends.compilers.user_exporter import UserExporter
 from ci_autotest.backends.devices import attach
-from ci_autotest.backends.export import ExportBackend
-from ci_autotest.backends.exporters.onnx import OnnxExporter
-from ci_autotest.backends.exporters.user_function import UserExporter
+from ci_autotest.backends.eager.backend import TorchBackend
+from ci_autotest.backends.framework.backend import RemoteBackend
+from ci_autotest.backends.framework.interpreter import Interpreter
+from ci_autotest.backends.framework.mapping.table import MappingTable, has_table, load_table
+from ci_autotest.backends.framework.mapping.translation import Translator
 from ci_autotest.backends.function_paths import load_function
-from ci_autotest.backends.fx import FxBackend
-from ci_autotest.backends.isolated_kernels import IsolatedBackend
-from ci_autotest.backends.mapping.table import MappingTable, has_table, load_table
-from ci_autotest.backends.mapping.translation import Translator
+from ci_autotest.backends.fx.backend import FxBackend
 from ci_autotest.backends.operators.identity import refuse_unknown
 from ci_autotest.backends.operators.user_operators import find, is_module_class, register
-from ci_autotest.backends.ranks.worker_side import WorkerSide
-from ci_autotest.backends.remote.backend import RemoteBackend
-from ci_autotest.backends.remote.interpreter import Interpreter
-from ci_autotest.backends.substitute import SubstituteBackend
-from ci_autotest.backends.torch_compile import CompileBackend
-from ci_autotest.backends.torch_eager import TorchBackend
+from ci_autotest.backends.substitute.backend import SubstituteBackend
+from ci_autotest.backends.substitute.isolated_kernels import IsolatedBackend
+from ci_autotest.backends.worker_side import WorkerSide
 from ci_autotest.errors import ConfigError, ProgramError, UnavailableError
 from ci_autotest.kinds import (
     CompileCandidate,

@@ -38,7 +38,7 @@ from ci_autotest.backends.ranks.rank_node import (
 )
 from ci_autotest.backends.ranks.rank_server import SILENCE_S, RankServer
 from ci_autotest.backends.ranks.remote_ranks import Reception, RemoteRanks, _dealt, _store
-from ci_autotest.backends.ranks.worker_side import WorkerSide
+from ci_autotest.backends.worker_side import WorkerSide
 from ci_autotest.errors import UnavailableError
 from ci_autotest.host.wire import GoneError, Wire, WireError
 from ci_autotest.kinds import DdpCandidate, DTensorCandidate

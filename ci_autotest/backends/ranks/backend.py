@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from ci_autotest.backends.ranks.group import Group
     from ci_autotest.backends.ranks.placement_draw import Meshes
     from ci_autotest.backends.ranks.process_group import Launcher
-    from ci_autotest.backends.ranks.worker_side import WorkerSide
     from ci_autotest.backends.trace import Attempt, Trace
+    from ci_autotest.backends.worker_side import WorkerSide
     from ci_autotest.program.ir import Program
     from ci_autotest.values.schedule import Ability
 

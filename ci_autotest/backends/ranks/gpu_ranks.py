@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 import torch
 
 from ci_autotest.backends.ranks.remote_ranks import RemoteRanks
-from ci_autotest.backends.ranks.worker_side import ALONE, WorkerSide
+from ci_autotest.backends.worker_side import ALONE, WorkerSide
 from ci_autotest.errors import UnavailableError
 from ci_autotest.host.node_process import NodeProcess
 from ci_autotest.values.rank_servers import RankServers

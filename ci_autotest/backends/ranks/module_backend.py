@@ -34,9 +34,9 @@ from ci_autotest.backends.ranks.rank_server import RankServer
 from ci_autotest.backends.ranks.ranks import numbered, other_bits
 from ci_autotest.backends.ranks.slice_reference import split_plan
 from ci_autotest.backends.ranks.wholes import SAME_BITS, as_plain, module_of
-from ci_autotest.backends.ranks.worker_side import ALONE, WorkerSide
 from ci_autotest.backends.sameness import is_same
 from ci_autotest.backends.trace import RankFault, Trace
+from ci_autotest.backends.worker_side import ALONE, WorkerSide
 from ci_autotest.errors import UnavailableError, Unsupported, UnsupportedReason, import_failure
 from ci_autotest.program.ir import BUFFER, OUTPUT, output_refs
 from ci_autotest.program.json_values import result_of

@@ -26,7 +26,7 @@ from ci_autotest.backends.forks import fork
 from ci_autotest.backends.ranks.process_activity import could_run, has_ended
 from ci_autotest.backends.ranks.process_group import Ending, Look
 from ci_autotest.backends.ranks.rank_process import PLACE_BYTES, Place, RankProcess, read_place
-from ci_autotest.backends.ranks.worker_side import ALONE, WorkerSide
+from ci_autotest.backends.worker_side import ALONE, WorkerSide
 from ci_autotest.errors import UnavailableError
 from ci_autotest.host.main import OWN_FAULT
 from ci_autotest.host.this_process import end_with_parent, name_rank

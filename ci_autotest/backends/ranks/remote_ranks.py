@@ -22,7 +22,7 @@ from ci_autotest.backends.ranks.connection import GREETING_BYTES, GREETING_S, RE
 from ci_autotest.backends.ranks.process_group import Ending, Look
 from ci_autotest.backends.ranks.rank_node import End, Ended, Fork, Greeting, Inquiry, Report, Setup
 from ci_autotest.backends.ranks.rank_process import Place
-from ci_autotest.backends.ranks.worker_side import ALONE, WorkerSide
+from ci_autotest.backends.worker_side import ALONE, WorkerSide
 from ci_autotest.errors import UnavailableError
 from ci_autotest.host.wire import GoneError, SilentError, WireError
 from ci_autotest.program.distribution import RANKS_AT_MOST

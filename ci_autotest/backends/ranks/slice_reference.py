@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
+from ci_autotest.backends.eager.backend import TorchBackend
 from ci_autotest.backends.ranks.batch_plan import NotSplitError, RankPlan, raised_on_slice, weighted_backward
 from ci_autotest.backends.ranks.batch_split import ranks_of, rows_of, sliced, split_dimension, with_own_rows, with_sizes
 from ci_autotest.backends.ranks.joins import EACH, SAME, Join, is_close, joined, rows_join, total
 from ci_autotest.backends.ranks.slice_comparison import SliceComparison
 from ci_autotest.backends.ranks.wholes import as_plain, module_of
 from ci_autotest.backends.snapshots import observed
-from ci_autotest.backends.torch_eager import TorchBackend
 from ci_autotest.backends.torch_steps import TorchSteps
 from ci_autotest.backends.trace import Expectation, Failure, Raised, Trace
 from ci_autotest.backends.user_errors import FOREIGN, pass_interrupt

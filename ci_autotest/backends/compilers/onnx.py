@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, Final
 import torch
 from torch.onnx import _constants
 
-from ci_autotest.backends.export import Exporter, Model
-from ci_autotest.backends.exported_body import quiet
+from ci_autotest.backends.compilers.export import Exporter, Model
+from ci_autotest.backends.compilers.exported_body import quiet
 from ci_autotest.backends.user_errors import FOREIGN, pass_interrupt
 from ci_autotest.environments import beside_torch
 from ci_autotest.errors import ConfigError, UnavailableError, UnsupportedError, UnsupportedReason, error_text
@@ -26,7 +26,7 @@ from ci_autotest.values.dtypes import BITS, COMPLEX
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from ci_autotest.backends.exported_body import ExportedBody
+    from ci_autotest.backends.compilers.exported_body import ExportedBody
 
 
 _OPTIONS: Final = {"dynamo": bool, "opset_version": int}

@@ -10,8 +10,8 @@ from torch.utils.weak import WeakIdKeyDictionary
 
 from ci_autotest.backends.case_scope import is_contiguous
 from ci_autotest.backends.operators.identity import operator_of
+from ci_autotest.backends.substitute.written_inputs import WrittenInputs
 from ci_autotest.backends.torch_constants import DTYPE_NAMES
-from ci_autotest.backends.written_inputs import WrittenInputs
 from ci_autotest.errors import OutOfScopeError, by_user
 from ci_autotest.program.ir import CALL_MODULE
 from ci_autotest.values.kernel_scope import EVERYTHING

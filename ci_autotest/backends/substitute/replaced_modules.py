@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
+from ci_autotest.backends.framework.response import ResponseModule
 from ci_autotest.backends.operators.identity import operator_of
-from ci_autotest.backends.remote.response import ResponseModule
 from ci_autotest.errors import Unsupported, UnsupportedReason, by_user
 from ci_autotest.program.ir import CALL_MODULE
 

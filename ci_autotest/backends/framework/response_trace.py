@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ci_autotest.backends.remote.response import failure_of, fill
+from ci_autotest.backends.framework.response import failure_of, fill
 from ci_autotest.backends.snapshots import observed
 from ci_autotest.backends.trace import Raised, Trace
 from ci_autotest.program.refusal import ACCEPTED, Refusal, refusals
@@ -12,8 +12,8 @@ from ci_autotest.program.refusal import ACCEPTED, Refusal, refusals
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ci_autotest.backends.mapping.translation import Translated
-    from ci_autotest.backends.remote.response import Reader
+    from ci_autotest.backends.framework.mapping.translation import Translated
+    from ci_autotest.backends.framework.response import Reader
     from ci_autotest.errors import Unsupported
     from ci_autotest.program.ir import Program
 

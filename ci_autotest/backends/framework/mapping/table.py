@@ -19,7 +19,7 @@ import msgspec
 import torch
 import yaml
 
-from ci_autotest.backends.mapping.argument_binding import arguments
+from ci_autotest.backends.operators.argument_binding import arguments
 from ci_autotest.backends.operators.identity import operator_of
 from ci_autotest.backends.operators.signatures import resolved
 from ci_autotest.errors import ConfigError
@@ -75,7 +75,7 @@ class MappingRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 #: Folder of each framework's adapters. They are read as text, because they import a framework that this process lacks.
-ADAPTERS_FOLDER: Final = Path(__file__).parents[2] / "host" / "adapters"
+ADAPTERS_FOLDER: Final = Path(__file__).parents[3] / "host" / "adapters"
 _PREFIX: Final = "adapters."
 _NAMESPACES: Final = ("torch", "torch.nn.functional", "torch.linalg", "torch.fft", "torch.special", "torch.Tensor")
 

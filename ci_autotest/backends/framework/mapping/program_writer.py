@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any, Final
 
-from ci_autotest.backends.mapping.table import ADAPTERS
+from ci_autotest.backends.framework.mapping.table import ADAPTERS
 from ci_autotest.program.edit import mapped, renumbered_step
 from ci_autotest.program.ir import CALL_FUNCTION, PLAIN_TYPES, DType, List, Ref, Step, TensorSpec, ref_to
 from ci_autotest.values.dtypes import DTYPES, HALF

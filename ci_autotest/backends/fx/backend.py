@@ -23,7 +23,7 @@ from ci_autotest.backends.body_call import BodyCalls
 from ci_autotest.backends.body_function import backward_of_whole, begun, prepared, see, see_outputs, with_refusals
 from ci_autotest.backends.devices import lacking
 from ci_autotest.backends.function_paths import load_function
-from ci_autotest.backends.fx_graph import STEP, modules_of, printed, to_graph_module
+from ci_autotest.backends.fx.graph import STEP, modules_of, printed, to_graph_module
 from ci_autotest.backends.protocol import IN_BACKWARD, Backend
 from ci_autotest.backends.sameness import same_tensors
 from ci_autotest.backends.torch_steps import TorchSteps

@@ -28,8 +28,8 @@ from ci_autotest.backends.body_function import (
 )
 from ci_autotest.backends.body_source import lines_of, own_functions, python_function
 from ci_autotest.backends.case_scope import CaseScope
-from ci_autotest.backends.compiled_bodies import CompiledBodies, CompiledBody, KeptCallables, body_key
-from ci_autotest.backends.delegation import OF_TORCH, DelegationWatch, compiler_of
+from ci_autotest.backends.compilers.compiled_bodies import CompiledBodies, CompiledBody, KeptCallables, body_key
+from ci_autotest.backends.compilers.delegation import OF_TORCH, DelegationWatch, compiler_of
 from ci_autotest.backends.devices import lacking
 from ci_autotest.backends.protocol import IN_BACKWARD, IN_COMPILING, Backend
 from ci_autotest.backends.torch_steps import TorchSteps

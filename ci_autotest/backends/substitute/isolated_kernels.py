@@ -9,15 +9,15 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Any
 
-from ci_autotest.backends.call_scope import CallScope
 from ci_autotest.backends.case_scope import CaseScope
+from ci_autotest.backends.framework.backend import RemoteBackend
+from ci_autotest.backends.framework.process import HostProcess
 from ci_autotest.backends.function_paths import load_function
 from ci_autotest.backends.operators.identity import operator_of
 from ci_autotest.backends.operators.user_operators import UserOperator
-from ci_autotest.backends.remote.backend import RemoteBackend
-from ci_autotest.backends.remote.process import HostProcess
 from ci_autotest.backends.result_bands import ResultBands
-from ci_autotest.backends.substitute import Replacing, nothing_replaced
+from ci_autotest.backends.substitute.backend import Replacing, nothing_replaced
+from ci_autotest.backends.substitute.call_scope import CallScope
 from ci_autotest.errors import Unsupported, UnsupportedReason
 from ci_autotest.host.frameworks.torch_like import TorchLike
 from ci_autotest.program.ir import OPERATOR_CHECKS, RESULT_BANDS
@@ -28,10 +28,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from contextlib import AbstractContextManager
 
-    from ci_autotest.backends.mapping.translation import Translator
-    from ci_autotest.backends.remote.interpreter import Interpreter
-    from ci_autotest.backends.remote.response import Reader
-    from ci_autotest.backends.remote.response_trace import ResponseTrace
+    from ci_autotest.backends.framework.interpreter import Interpreter
+    from ci_autotest.backends.framework.mapping.translation import Translator
+    from ci_autotest.backends.framework.response import Reader
+    from ci_autotest.backends.framework.response_trace import ResponseTrace
     from ci_autotest.program.ir import Program
     from ci_autotest.program.note import HostNote
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 import torch
 
-from ci_autotest.backends.export import Exporter, Model
-from ci_autotest.backends.exported_body import one_line, quiet
+from ci_autotest.backends.compilers.export import Exporter, Model
+from ci_autotest.backends.compilers.exported_body import one_line, quiet
 from ci_autotest.backends.user_errors import FOREIGN, pass_interrupt
 from ci_autotest.errors import UnsupportedError, UnsupportedReason
 from ci_autotest.program.codegen import function_text
@@ -16,7 +16,7 @@ from ci_autotest.program.codegen import function_text
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Sequence
 
-    from ci_autotest.backends.exported_body import ExportedBody
+    from ci_autotest.backends.compilers.exported_body import ExportedBody
     from ci_autotest.program.ir import Program
 
 #: Sizes that an exporter always takes for constants.

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn, Protocol
 import msgspec
 
 from ci_autotest.backends.forks import ForkedProcess, fork
-from ci_autotest.backends.remote.interpreter import HostHello
+from ci_autotest.backends.framework.interpreter import HostHello
 from ci_autotest.errors import AutotestError, UnavailableError
 from ci_autotest.host.main import BOOT, PLACE_BYTES, main
 from ci_autotest.host.wire import GoneError, SilentError, Wire, WireError
@@ -28,7 +28,7 @@ from ci_autotest.values.process_end import exit_text
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ci_autotest.backends.remote.interpreter import Interpreter
+    from ci_autotest.backends.framework.interpreter import Interpreter
 
 #: Seconds that an interpreter may take to import its framework.
 START_S: Final = 120.0

@@ -15,17 +15,17 @@ from torch.overrides import TorchFunctionMode
 
 from ci_autotest.backends.body_call import BodyCalls, called_with
 from ci_autotest.backends.body_source import python_function
-from ci_autotest.backends.call_scope import CallScope
 from ci_autotest.backends.case_scope import CaseScope
+from ci_autotest.backends.eager.backend import TorchBackend, graph_on
 from ci_autotest.backends.function_paths import load_function
-from ci_autotest.backends.operator_checks import checked, library_operator
 from ci_autotest.backends.operators.identity import operator_of, public_name, step_operator
 from ci_autotest.backends.operators.numpy_functions import NumpyFunction
 from ci_autotest.backends.operators.signatures import python_parameters
 from ci_autotest.backends.operators.user_operators import UserOperator, is_module_class
 from ci_autotest.backends.protocol import Backend
-from ci_autotest.backends.replaced_modules import ReplacedClass
-from ci_autotest.backends.torch_eager import TorchBackend, graph_on
+from ci_autotest.backends.substitute.call_scope import CallScope
+from ci_autotest.backends.substitute.operator_checks import checked, library_operator
+from ci_autotest.backends.substitute.replaced_modules import ReplacedClass
 from ci_autotest.errors import UnavailableError, Unsupported, UnsupportedReason
 from ci_autotest.program.ir import CALL_FUNCTION, CALL_METHOD
 from ci_autotest.program.roles import VARIADIC

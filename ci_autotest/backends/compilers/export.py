@@ -15,9 +15,9 @@ import torch
 
 from ci_autotest.backends.body_function import begun, prepared, see
 from ci_autotest.backends.body_source import lines_of, python_function
-from ci_autotest.backends.compiled_bodies import CompileClock, KeptCallables, body_key
-from ci_autotest.backends.delegation import DelegationWatch
-from ci_autotest.backends.exported_body import ExportedBody, called_operators, one_line, refuse_unexportable
+from ci_autotest.backends.compilers.compiled_bodies import CompileClock, KeptCallables, body_key
+from ci_autotest.backends.compilers.delegation import DelegationWatch
+from ci_autotest.backends.compilers.exported_body import ExportedBody, called_operators, one_line, refuse_unexportable
 from ci_autotest.backends.operator_usage import computing
 from ci_autotest.backends.protocol import IN_COMPILING, Backend
 from ci_autotest.backends.sameness import same_bits

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import torch
 
+from ci_autotest.backends.framework.process import HostLostError, HostProcess, end_as
+from ci_autotest.backends.framework.request import HostMessage, Outstanding, outside, placed
+from ci_autotest.backends.framework.response import ResponseError, about_of, readers_of, recorded_step
+from ci_autotest.backends.framework.response_trace import ResponseTrace
 from ci_autotest.backends.input_copies import contiguous_spec
 from ci_autotest.backends.protocol import Backend, out_of_scope
-from ci_autotest.backends.remote.process import HostLostError, HostProcess, end_as
-from ci_autotest.backends.remote.request import HostMessage, Outstanding, outside, placed
-from ci_autotest.backends.remote.response import ResponseError, about_of, readers_of, recorded_step
-from ci_autotest.backends.remote.response_trace import ResponseTrace
 from ci_autotest.errors import Unsupported, UnsupportedError, UnsupportedReason
 from ci_autotest.host.loop import NOWHERE
 from ci_autotest.host.main import OWN_FAULT
@@ -29,11 +29,11 @@ from ci_autotest.values.schedule import Passes
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
-    from ci_autotest.backends.mapping.translation import Translated, Translator
+    from ci_autotest.backends.framework.interpreter import Interpreter
+    from ci_autotest.backends.framework.mapping.translation import Translated, Translator
+    from ci_autotest.backends.framework.process import Host
+    from ci_autotest.backends.framework.response import HostDescription, Reader
     from ci_autotest.backends.protocol import Enter, Submission
-    from ci_autotest.backends.remote.interpreter import Interpreter
-    from ci_autotest.backends.remote.process import Host
-    from ci_autotest.backends.remote.response import HostDescription, Reader
     from ci_autotest.backends.trace import Attempt, Trace
     from ci_autotest.values.schedule import Ability
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn
 
-from ci_autotest.backends.mapping.argument_binding import OF_PYTHON, Binder, is_same
-from ci_autotest.backends.mapping.module_lowering import has_modules, lowered
-from ci_autotest.backends.mapping.program_writer import Writer, adapter_step, literal
-from ci_autotest.backends.mapping.table import ADAPTERS
+from ci_autotest.backends.framework.mapping.module_lowering import has_modules, lowered
+from ci_autotest.backends.framework.mapping.program_writer import Writer, adapter_step, literal
+from ci_autotest.backends.framework.mapping.table import ADAPTERS
+from ci_autotest.backends.operators.argument_binding import OF_PYTHON, Binder, is_same
 from ci_autotest.backends.operators.identity import step_operator
 from ci_autotest.errors import UnsupportedError
 from ci_autotest.program.hook_names import idle_hooks
@@ -38,7 +38,7 @@ from ci_autotest.values.dtypes import FLOAT8
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from ci_autotest.backends.mapping.table import MappingRow, MappingTable
+    from ci_autotest.backends.framework.mapping.table import MappingRow, MappingTable
     from ci_autotest.program.ir import Argument
 
 

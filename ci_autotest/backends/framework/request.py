@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from contextlib import AbstractContextManager
 
-    from ci_autotest.backends.remote.response_trace import ResponseTrace
+    from ci_autotest.backends.framework.response_trace import ResponseTrace
     from ci_autotest.program.ir import Program
 
 

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 from ci_autotest.backends.backward import backward
 from ci_autotest.backends.body_call import BodyCalls, called_with
 from ci_autotest.backends.body_source import python_function
+from ci_autotest.backends.compilers.torch_compile import CompileBackend
 from ci_autotest.backends.devices import lacking
 from ci_autotest.backends.protocol import IN_BACKWARD, Backend
-from ci_autotest.backends.torch_compile import CompileBackend
 from ci_autotest.backends.torch_steps import ForwardOptions, TorchSteps
 from ci_autotest.backends.trace import Failure
 from ci_autotest.backends.user_errors import FOREIGN, pass_interrupt

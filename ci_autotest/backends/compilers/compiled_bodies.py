@@ -19,7 +19,7 @@ from ci_autotest.backends.operator_usage import computing
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 
-    from ci_autotest.backends.delegation import DelegationWatch
+    from ci_autotest.backends.compilers.delegation import DelegationWatch
     from ci_autotest.program.ir import Program
 
 Made = TypeVar("Made")
