@@ -15,7 +15,7 @@ from ci_autotest.backends.framework.backend import RemoteBackend
 from ci_autotest.backends.fx.backend import FxBackend
 from ci_autotest.backends.ranks.backend import DTensorBackend
 from ci_autotest.backends.ranks.global_tensors import GlobalTensorBackend
-from ci_autotest.backends.ranks.module_backend import ModuleBackend
+from ci_autotest.backends.ranks.training.module_backend import ModuleBackend
 from ci_autotest.backends.substitute.backend import SubstituteBackend
 from ci_autotest.backends.substitute.isolated_kernels import IsolatedBackend
 from ci_autotest.kinds import KINDS

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ci_autotest.backends.backend_setting import BackendSetting
     from ci_autotest.backends.framework.backend import RemoteBackend
     from ci_autotest.backends.protocol import Backend
-    from ci_autotest.backends.ranks.process_group import Launcher
+    from ci_autotest.backends.ranks.processes.process_group import Launcher
     from ci_autotest.kinds import DdpCandidate, DTensorCandidate, FsdpCandidate, ModuleCandidate, RankCandidate
 
 
@@ -40,7 +40,7 @@ def make_distributed(candidate: DTensorCandidate, setting: BackendSetting) -> Ba
 
 def make_training(candidate: DdpCandidate | FsdpCandidate, setting: BackendSetting) -> Backend:
     """Return ranks that share the batch of a module."""
-    from ci_autotest.backends.ranks.module_backend import ModuleBackend  # noqa: PLC0415
+    from ci_autotest.backends.ranks.training.module_backend import ModuleBackend  # noqa: PLC0415
 
     return ModuleBackend(
         candidate.name, candidate.backend, candidate.ranks or 0, candidate.wrap, setting.device, setting.worker,
@@ -61,11 +61,11 @@ def make_global(candidate: ModuleCandidate, setting: BackendSetting) -> RemoteBa
 
 def _launcher(candidate: RankCandidate, setting: BackendSetting) -> Launcher | None:
     """Return what starts ranks on the nodes of a cluster or on GPUs; ``None`` if they are forked from this process."""
-    from ci_autotest.backends.ranks.rank_device import check_devices  # noqa: PLC0415 - only ranks wait for it
+    from ci_autotest.backends.ranks.processes.rank_device import check_devices  # noqa: PLC0415 - only ranks wait for it
 
     candidate = msgspec.structs.replace(candidate, device=setting.device)
     if RANK_SERVERS in os.environ:
-        from ci_autotest.backends.ranks.remote_ranks import RemoteRanks, servers_in  # noqa: PLC0415 - clusters only
+        from ci_autotest.backends.ranks.nodes.remote_ranks import RemoteRanks, servers_in  # noqa: PLC0415 - clusters only
 
         servers = servers_in(os.environ[RANK_SERVERS])
         check_devices(candidate, sum(servers.gpus))
@@ -73,6 +73,6 @@ def _launcher(candidate: RankCandidate, setting: BackendSetting) -> Launcher | N
     check_devices(candidate, 0 if candidate.device == "cpu" else torch.cuda.device_count())
     if candidate.device == "cpu":
         return None
-    from ci_autotest.backends.ranks.gpu_ranks import GpuRanks  # noqa: PLC0415 - GPUs only
+    from ci_autotest.backends.ranks.nodes.gpu_ranks import GpuRanks  # noqa: PLC0415 - GPUs only
 
     return GpuRanks(candidate, setting.folders, setting.worker)

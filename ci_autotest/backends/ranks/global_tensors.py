@@ -25,7 +25,7 @@ from ci_autotest.backends.framework.response import recorded_step
 from ci_autotest.backends.framework.response_trace import ResponseTrace
 from ci_autotest.backends.ranks.host_answers import WHOLE_PASS, Frame, InvalidAnswerError, agreed, of_invalid, of_lost
 from ci_autotest.backends.ranks.placement_draw import Meshes, distributed
-from ci_autotest.backends.ranks.process_activity import ActivityWatch
+from ci_autotest.backends.ranks.processes.process_activity import ActivityWatch
 from ci_autotest.backends.worker_side import ALONE, WorkerSide
 from ci_autotest.errors import UnavailableError, Unsupported, UnsupportedReason
 from ci_autotest.program.distribution import FEWEST, REPLICATE, Distribution, dimension_of, is_placement

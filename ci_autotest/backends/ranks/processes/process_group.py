@@ -12,7 +12,7 @@ import time
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn, Protocol
 
 from ci_autotest.backends.framework.process import HostLostError, end_as
-from ci_autotest.backends.ranks.rank_process import READY, USABLE
+from ci_autotest.backends.ranks.processes.rank_process import READY, USABLE
 from ci_autotest.errors import UnavailableError
 from ci_autotest.host.main import OWN_FAULT
 from ci_autotest.host.wire import GoneError, WireError
@@ -20,7 +20,7 @@ from ci_autotest.host.wire import GoneError, WireError
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
-    from ci_autotest.backends.ranks.rank_process import Place
+    from ci_autotest.backends.ranks.processes.rank_process import Place
     from ci_autotest.backends.worker_side import WorkerSide
     from ci_autotest.host.wire import Wire
 

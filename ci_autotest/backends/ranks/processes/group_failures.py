@@ -11,8 +11,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from ci_autotest.backends.ranks.group import GroupTrace
-    from ci_autotest.backends.ranks.process_group import Stuck
-    from ci_autotest.backends.ranks.rank_answer import Raise
+    from ci_autotest.backends.ranks.processes.process_group import Stuck
+    from ci_autotest.backends.ranks.processes.rank_answer import Raise
     from ci_autotest.program.ir import Program
 
 

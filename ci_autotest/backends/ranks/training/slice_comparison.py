@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import torch
 
-from ci_autotest.backends.ranks.batch_split import split_dimension
-from ci_autotest.backends.ranks.joins import SAME, Join, is_close, joins_of, slices_join, total
+from ci_autotest.backends.ranks.training.batch_split import split_dimension
+from ci_autotest.backends.ranks.training.joins import SAME, Join, is_close, joins_of, slices_join, total
 from ci_autotest.errors import Unsupported, UnsupportedReason
 from ci_autotest.program.expectations import has_expectation
 from ci_autotest.program.ir import BUFFER

@@ -24,12 +24,12 @@ import msgspec
 import torch
 
 from ci_autotest.backends.operators.user_operators import register
-from ci_autotest.backends.ranks.connection import GREETING_BYTES, GREETING_S, REACH_S, connected, wire_of
-from ci_autotest.backends.ranks.module_rank import ModuleRank
-from ci_autotest.backends.ranks.process_activity import could_run
-from ci_autotest.backends.ranks.rank_answer import DTensorRank
-from ci_autotest.backends.ranks.rank_process import PLACE_BYTES, Place, RankProcess, read_place
-from ci_autotest.backends.ranks.rank_server import preload
+from ci_autotest.backends.ranks.nodes.connection import GREETING_BYTES, GREETING_S, REACH_S, connected, wire_of
+from ci_autotest.backends.ranks.processes.process_activity import could_run
+from ci_autotest.backends.ranks.processes.rank_answer import DTensorRank
+from ci_autotest.backends.ranks.processes.rank_process import PLACE_BYTES, Place, RankProcess, read_place
+from ci_autotest.backends.ranks.processes.rank_server import preload
+from ci_autotest.backends.ranks.training.module_rank import ModuleRank
 from ci_autotest.errors import UnavailableError
 from ci_autotest.host.main import OWN_FAULT
 from ci_autotest.host.this_process import end_with_parent, name_rank

@@ -23,7 +23,7 @@ from torch.utils._pytree import tree_leaves
 from ci_autotest.backends.devices import seed
 from ci_autotest.backends.input_copies import CPU
 from ci_autotest.backends.ranks.parts import parts_of
-from ci_autotest.backends.ranks.rank_device import device_of_rank, finish, group_of, is_usable
+from ci_autotest.backends.ranks.processes.rank_device import device_of_rank, finish, group_of, is_usable
 from ci_autotest.errors import NotCarriedError, error_text
 from ci_autotest.host.wire import GoneError, Wire
 

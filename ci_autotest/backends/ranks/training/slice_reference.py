@@ -12,10 +12,17 @@ from typing import TYPE_CHECKING, Any, Final
 import torch
 
 from ci_autotest.backends.eager.backend import TorchBackend
-from ci_autotest.backends.ranks.batch_plan import NotSplitError, RankPlan, raised_on_slice, weighted_backward
-from ci_autotest.backends.ranks.batch_split import ranks_of, rows_of, sliced, split_dimension, with_own_rows, with_sizes
-from ci_autotest.backends.ranks.joins import EACH, SAME, Join, is_close, joined, rows_join, total
-from ci_autotest.backends.ranks.slice_comparison import SliceComparison
+from ci_autotest.backends.ranks.training.batch_plan import NotSplitError, RankPlan, raised_on_slice, weighted_backward
+from ci_autotest.backends.ranks.training.batch_split import (
+    ranks_of,
+    rows_of,
+    sliced,
+    split_dimension,
+    with_own_rows,
+    with_sizes,
+)
+from ci_autotest.backends.ranks.training.joins import EACH, SAME, Join, is_close, joined, rows_join, total
+from ci_autotest.backends.ranks.training.slice_comparison import SliceComparison
 from ci_autotest.backends.ranks.wholes import as_plain, module_of
 from ci_autotest.backends.snapshots import observed
 from ci_autotest.backends.torch_steps import TorchSteps
@@ -30,8 +37,8 @@ from ci_autotest.program.training_parts import BACKWARD, parts_of_body
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
-    from ci_autotest.backends.ranks.batch_split import Slices
-    from ci_autotest.backends.ranks.slice_comparison import Decisions
+    from ci_autotest.backends.ranks.training.batch_split import Slices
+    from ci_autotest.backends.ranks.training.slice_comparison import Decisions
     from ci_autotest.backends.trace import GradientKey
     from ci_autotest.program.ir import Program, Step
 

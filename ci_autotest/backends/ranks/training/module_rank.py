@@ -14,9 +14,9 @@ from torch.nn.parallel import distributed
 from ci_autotest.backends.devices import lacking
 from ci_autotest.backends.input_copies import CPU, place
 from ci_autotest.backends.protocol import IN_BACKWARD
-from ci_autotest.backends.ranks.batch_plan import weighted_backward
-from ci_autotest.backends.ranks.rank_answer import Raise, source_tensor
-from ci_autotest.backends.ranks.rank_process import RankWatch
+from ci_autotest.backends.ranks.processes.rank_answer import Raise, source_tensor
+from ci_autotest.backends.ranks.processes.rank_process import RankWatch
+from ci_autotest.backends.ranks.training.batch_plan import weighted_backward
 from ci_autotest.backends.sameness import byte_view
 from ci_autotest.backends.torch_constants import DTYPE_NAMES
 from ci_autotest.backends.torch_steps import TorchSteps
@@ -32,7 +32,7 @@ from ci_autotest.program.training_parts import BACKWARD, parts_of_body
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from ci_autotest.backends.ranks.rank_process import RankProcess
+    from ci_autotest.backends.ranks.processes.rank_process import RankProcess
     from ci_autotest.backends.trace import GradientKey
     from ci_autotest.program.ir import Program
     from ci_autotest.program.recording import Recording

@@ -13,12 +13,22 @@ import msgspec
 import torch
 
 from ci_autotest.backends.protocol import Backend, out_of_scope
-from ci_autotest.backends.ranks.batch_plan import NotSplitError
-from ci_autotest.backends.ranks.batch_split import distributed, ranks_of, split_dimension, why_not_split
 from ci_autotest.backends.ranks.group import GroupTrace, WholeRuns
-from ci_autotest.backends.ranks.group_failures import program_end, take_backward_failures, take_failures, with_stuck
-from ci_autotest.backends.ranks.joins import EACH, SAME, is_close, joined, total
-from ci_autotest.backends.ranks.module_rank import (
+from ci_autotest.backends.ranks.processes.dtensor_processes import recording_of
+from ci_autotest.backends.ranks.processes.group_failures import (
+    program_end,
+    take_backward_failures,
+    take_failures,
+    with_stuck,
+)
+from ci_autotest.backends.ranks.processes.process_group import ProcessGroup, Stuck, start_or_close
+from ci_autotest.backends.ranks.processes.rank_device import COMMUNICATION
+from ci_autotest.backends.ranks.processes.rank_server import RankServer
+from ci_autotest.backends.ranks.ranks import numbered, other_bits
+from ci_autotest.backends.ranks.training.batch_plan import NotSplitError
+from ci_autotest.backends.ranks.training.batch_split import distributed, ranks_of, split_dimension, why_not_split
+from ci_autotest.backends.ranks.training.joins import EACH, SAME, is_close, joined, total
+from ci_autotest.backends.ranks.training.module_rank import (
     FSDP,
     BodyAnswer,
     BodyQuestion,
@@ -27,12 +37,7 @@ from ci_autotest.backends.ranks.module_rank import (
     TensorPart,
     wrapper_of,
 )
-from ci_autotest.backends.ranks.process_group import ProcessGroup, Stuck, start_or_close
-from ci_autotest.backends.ranks.processes import recording_of
-from ci_autotest.backends.ranks.rank_device import COMMUNICATION
-from ci_autotest.backends.ranks.rank_server import RankServer
-from ci_autotest.backends.ranks.ranks import numbered, other_bits
-from ci_autotest.backends.ranks.slice_reference import split_plan
+from ci_autotest.backends.ranks.training.slice_reference import split_plan
 from ci_autotest.backends.ranks.wholes import SAME_BITS, as_plain, module_of
 from ci_autotest.backends.sameness import is_same
 from ci_autotest.backends.trace import RankFault, Trace
@@ -47,10 +52,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
     from ci_autotest.backends.protocol import Enter, Submission
-    from ci_autotest.backends.ranks.batch_plan import RankPlan
-    from ci_autotest.backends.ranks.batch_split import Slices
-    from ci_autotest.backends.ranks.joins import Join
-    from ci_autotest.backends.ranks.process_group import Launcher
+    from ci_autotest.backends.ranks.processes.process_group import Launcher
+    from ci_autotest.backends.ranks.training.batch_plan import RankPlan
+    from ci_autotest.backends.ranks.training.batch_split import Slices
+    from ci_autotest.backends.ranks.training.joins import Join
     from ci_autotest.backends.trace import Attempt, GradientKey
     from ci_autotest.program.ir import Program
 

@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import msgspec
 import torch
 
-from ci_autotest.backends.ranks.connection import GREETING_BYTES, GREETING_S, REACH_S, SEND_S, connected, wire_of
-from ci_autotest.backends.ranks.process_group import Ending, Look
-from ci_autotest.backends.ranks.rank_node import End, Ended, Fork, Greeting, Inquiry, Report, Setup
-from ci_autotest.backends.ranks.rank_process import Place
+from ci_autotest.backends.ranks.nodes.connection import GREETING_BYTES, GREETING_S, REACH_S, SEND_S, connected, wire_of
+from ci_autotest.backends.ranks.nodes.rank_node import End, Ended, Fork, Greeting, Inquiry, Report, Setup
+from ci_autotest.backends.ranks.processes.process_group import Ending, Look
+from ci_autotest.backends.ranks.processes.rank_process import Place
 from ci_autotest.backends.worker_side import ALONE, WorkerSide
 from ci_autotest.errors import UnavailableError
 from ci_autotest.host.wire import GoneError, SilentError, WireError

@@ -23,9 +23,9 @@ from typing import TYPE_CHECKING, Final
 import torch
 
 from ci_autotest.backends.forks import fork
-from ci_autotest.backends.ranks.process_activity import could_run, has_ended
-from ci_autotest.backends.ranks.process_group import Ending, Look
-from ci_autotest.backends.ranks.rank_process import PLACE_BYTES, Place, RankProcess, read_place
+from ci_autotest.backends.ranks.processes.process_activity import could_run, has_ended
+from ci_autotest.backends.ranks.processes.process_group import Ending, Look
+from ci_autotest.backends.ranks.processes.rank_process import PLACE_BYTES, Place, RankProcess, read_place
 from ci_autotest.backends.worker_side import ALONE, WorkerSide
 from ci_autotest.errors import UnavailableError
 from ci_autotest.host.main import OWN_FAULT
@@ -37,7 +37,7 @@ from ci_autotest.values.rank_servers import RANK_IMPORTS
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from ci_autotest.backends.ranks.rank_process import RankAnswering
+    from ci_autotest.backends.ranks.processes.rank_process import RankAnswering
 
 _JOB_BYTES: Final = 1 << 14
 _DESCRIPTORS: Final = 4

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 import torch
 
-from ci_autotest.backends.ranks.rank_process import OneRank, RankProcess
+from ci_autotest.backends.ranks.processes.rank_process import OneRank, RankProcess
 from ci_autotest.backends.ranks.rank_run import RankRun
 from ci_autotest.backends.ranks.ranks import RankError
 from ci_autotest.backends.ranks.refusals import refusal_of_ranks

@@ -12,7 +12,7 @@ from ci_autotest.host.steps import materialize
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ci_autotest.backends.ranks.joins import Join
+    from ci_autotest.backends.ranks.training.joins import Join
     from ci_autotest.backends.trace import Expectation, GradientKey
     from ci_autotest.program.distribution import Distribution
     from ci_autotest.program.ir import Step

@@ -10,9 +10,21 @@ import torch
 
 from ci_autotest.backends.input_copies import contiguous_spec
 from ci_autotest.backends.ranks.group import GroupTrace
-from ci_autotest.backends.ranks.group_failures import program_end, take_backward_failures, take_failures, with_stuck
-from ci_autotest.backends.ranks.process_group import ProcessGroup, Stuck
-from ci_autotest.backends.ranks.rank_answer import Module, Plain, RankAnswer, RankQuestion, Whole, distribution_in
+from ci_autotest.backends.ranks.processes.group_failures import (
+    program_end,
+    take_backward_failures,
+    take_failures,
+    with_stuck,
+)
+from ci_autotest.backends.ranks.processes.process_group import ProcessGroup, Stuck
+from ci_autotest.backends.ranks.processes.rank_answer import (
+    Module,
+    Plain,
+    RankAnswer,
+    RankQuestion,
+    Whole,
+    distribution_in,
+)
 from ci_autotest.backends.ranks.ranks import numbered, other_bits
 from ci_autotest.backends.ranks.wholes import SAME_BITS, as_plain, module_of
 from ci_autotest.backends.sameness import byte_view

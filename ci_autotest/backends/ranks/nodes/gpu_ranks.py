@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 import torch
 
-from ci_autotest.backends.ranks.remote_ranks import RemoteRanks
+from ci_autotest.backends.ranks.nodes.remote_ranks import RemoteRanks
 from ci_autotest.backends.worker_side import ALONE, WorkerSide
 from ci_autotest.errors import UnavailableError
 from ci_autotest.host.node_process import NodeProcess
