@@ -23,8 +23,8 @@ from torch.overrides import TorchFunctionMode, resolve_name
 
 from ci_autotest.alignment.cases import Contender, accept, differentiate, try_case
 from ci_autotest.alignment.tolerance_rules import rules_for
-from ci_autotest.backends.substitute import SubstituteBackend
-from ci_autotest.backends.torch_eager import TorchBackend
+from ci_autotest.backends.eager.backend import TorchBackend
+from ci_autotest.backends.substitute.backend import SubstituteBackend
 from ci_autotest.discovery import SUITE, families
 from ci_autotest.program.random_calls import is_random
 from ci_autotest.record.attempt import Attempts

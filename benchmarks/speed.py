@@ -20,9 +20,9 @@ import msgspec
 import torch
 
 from ci_autotest.backends.body_function import begun, prepared
+from ci_autotest.backends.eager.backend import TorchBackend
 from ci_autotest.backends.operators.identity import operator_of
-from ci_autotest.backends.substitute import SubstituteBackend
-from ci_autotest.backends.torch_eager import TorchBackend
+from ci_autotest.backends.substitute.backend import SubstituteBackend
 from ci_autotest.record.attempt import Attempts
 from ci_autotest.record.declaration import Declaration
 from ci_autotest.record.draw.profiles import LARGE_SHAPES

@@ -23,9 +23,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from ci_autotest.alignment.cases import differentiate
+from ci_autotest.backends.body_source import python_function
+from ci_autotest.backends.eager.backend import TorchBackend
 from ci_autotest.backends.input_copies import CPU, place
-from ci_autotest.backends.torch_compile import python_function
-from ci_autotest.backends.torch_eager import TorchBackend
 from ci_autotest.backends.torch_steps import TorchSteps
 from ci_autotest.discovery import families
 from ci_autotest.host.steps import execute_step

@@ -18,9 +18,9 @@ from ci_autotest import config as configuration
 from ci_autotest.alignment.cases import Contender, accept, differentiate, try_case
 from ci_autotest.alignment.tolerance_rules import rules_for
 from ci_autotest.backends.devices import device_of
+from ci_autotest.backends.eager.backend import TorchBackend
 from ci_autotest.backends.operators.identity import refuse_unknown_rows
 from ci_autotest.backends.registry import build
-from ci_autotest.backends.torch_eager import TorchBackend
 from ci_autotest.config import of_reference
 from ci_autotest.config.known_differences import accepted_by, apply_known, check_known
 from ci_autotest.doc_links import Page, more

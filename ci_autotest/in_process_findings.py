@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from ci_autotest.alignment.cases import Contender
     from ci_autotest.alignment.verdict import Judged
-    from ci_autotest.backends.torch_eager import TorchBackend
+    from ci_autotest.backends.eager.backend import TorchBackend
     from ci_autotest.backends.trace import Attempt
     from ci_autotest.kinds import AnyCandidate
     from ci_autotest.shrink.shrinker import Proposal

@@ -14,9 +14,9 @@ from ci_autotest.alignment.fast_path import is_surely_aligned
 from ci_autotest.alignment.recordings import to_recording, with_expected
 from ci_autotest.alignment.tolerance_rules import Rules
 from ci_autotest.alignment.verdict import live_of
+from ci_autotest.backends.eager.backend import TorchBackend
 from ci_autotest.backends.operators.identity import operator_of
-from ci_autotest.backends.substitute import SubstituteBackend
-from ci_autotest.backends.torch_eager import TorchBackend
+from ci_autotest.backends.substitute.backend import SubstituteBackend
 from ci_autotest.record.attempt import Attempts
 from ci_autotest.record.declaration import Declaration
 from ci_autotest.values.case import test_key as stream_key

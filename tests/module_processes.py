@@ -16,7 +16,7 @@ import torch._dynamo  # Before the servers are forked, each of which would impor
 from torch import nn
 
 import ci_autotest
-from ci_autotest.backends.ranks.module_backend import ModuleBackend
+from ci_autotest.backends.ranks.training.module_backend import ModuleBackend
 from tests.engine import judged, record
 
 if TYPE_CHECKING:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import torch as real
 
 from ci_autotest import random_tensor, torch
-from ci_autotest.backends.mapping.table import load_table
-from ci_autotest.backends.mapping.translation import Translator
-from ci_autotest.backends.remote.backend import RemoteBackend
-from ci_autotest.backends.remote.interpreter import Interpreter
+from ci_autotest.backends.framework.backend import RemoteBackend
+from ci_autotest.backends.framework.interpreter import Interpreter
+from ci_autotest.backends.framework.mapping.table import load_table
+from ci_autotest.backends.framework.mapping.translation import Translator
 from tests.candidates import path_of
 
 PYTHON = path_of("paddle")

@@ -20,9 +20,9 @@ import torch._dynamo  # Before the servers are forked, each of which would impor
 
 import ci_autotest
 from ci_autotest.backends.ranks.backend import DTensorBackend
-from ci_autotest.backends.ranks.module_backend import ModuleBackend
 from ci_autotest.backends.ranks.placement_draw import Meshes
-from ci_autotest.backends.ranks.worker_side import WorkerSide
+from ci_autotest.backends.ranks.training.module_backend import ModuleBackend
+from ci_autotest.backends.worker_side import WorkerSide
 from tests.engine import judged, record
 
 if TYPE_CHECKING:

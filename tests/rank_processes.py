@@ -19,11 +19,11 @@ from torch.distributed.tensor import Partial, Replicate, Shard
 from torch.distributed.tensor.experimental import register_sharding
 
 import ci_autotest
+from ci_autotest.backends.framework.process import HostLostError
 from ci_autotest.backends.ranks.backend import DTensorBackend
 from ci_autotest.backends.ranks.placement_draw import Meshes
-from ci_autotest.backends.ranks.rank_server import SILENCE_S
-from ci_autotest.backends.ranks.worker_side import WorkerSide
-from ci_autotest.backends.remote.process import HostLostError
+from ci_autotest.backends.ranks.processes.rank_server import SILENCE_S
+from ci_autotest.backends.worker_side import WorkerSide
 from tests.engine import judged, record
 
 if TYPE_CHECKING:

@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 from torch.overrides import TorchFunctionMode
 
+from ci_autotest.backends.eager.backend import TorchBackend
 from ci_autotest.backends.nest import tensors_in
 from ci_autotest.backends.operators.identity import step_operator
 from ci_autotest.backends.operators.signatures import takes_out
-from ci_autotest.backends.substitute import called_operator
-from ci_autotest.backends.torch_eager import TorchBackend
+from ci_autotest.backends.substitute.backend import called_operator
 from ci_autotest.discovery import families
 from ci_autotest.power.call import OperatorCall, attempt_of
 from ci_autotest.program.ir import autocast_dtype, step_refs

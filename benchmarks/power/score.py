@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from benchmarks.power.children import in_child
 from ci_autotest.alignment.cases import Contender, accept, differentiate, try_case
 from ci_autotest.alignment.tolerance_rules import rules_for
-from ci_autotest.backends.torch_eager import TorchBackend
+from ci_autotest.backends.eager.backend import TorchBackend
 from ci_autotest.discovery import SUITE, families
 from ci_autotest.power.mutated_torch import MutatedTorch
 from ci_autotest.power.source_mutants import OverloadAnswering, function_of, overload_of

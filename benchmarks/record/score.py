@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ci_autotest.alignment.cases import Contender, accept, differentiate, try_case
 from ci_autotest.alignment.tolerance_rules import rules_for
+from ci_autotest.backends.eager.backend import TorchBackend
 from ci_autotest.backends.operators.identity import operator_of
-from ci_autotest.backends.substitute import Replacing, SubstituteBackend
-from ci_autotest.backends.torch_eager import TorchBackend
+from ci_autotest.backends.substitute.backend import Replacing, SubstituteBackend
 from ci_autotest.discovery import SUITE, families
 from ci_autotest.record.declaration import declaration_of
 from ci_autotest.values.case import test_key

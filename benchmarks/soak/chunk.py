@@ -25,7 +25,7 @@ from ci_autotest.alignment.probe import probe_of
 from ci_autotest.alignment.stateful import alone, suspicion
 from ci_autotest.alignment.tolerance_rules import rules_for
 from ci_autotest.alignment.verdict import judge_program, live_of
-from ci_autotest.backends.torch_eager import TorchBackend
+from ci_autotest.backends.eager.backend import TorchBackend
 from ci_autotest.discovery import families
 from ci_autotest.record.attempt import Attempts
 from ci_autotest.run.worker.tests import Library

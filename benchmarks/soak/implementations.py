@@ -10,9 +10,9 @@ from torch._prims.context import TorchRefsMode
 from torch.overrides import TorchFunctionMode, resolve_name
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from ci_autotest.backends.compilers.torch_compile import CompileBackend
+from ci_autotest.backends.eager.backend import TorchBackend
 from ci_autotest.backends.protocol import Backend
-from ci_autotest.backends.torch_compile import CompileBackend
-from ci_autotest.backends.torch_eager import TorchBackend
 
 
 class Decomposed(TorchDispatchMode):

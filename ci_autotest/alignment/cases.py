@@ -15,9 +15,9 @@ from ci_autotest.alignment.fast_path import is_surely_aligned, surely_aligned
 from ci_autotest.alignment.repeatability import is_off, judge_confirmed, judge_first_run
 from ci_autotest.alignment.verdict import REFUSED, Judged, live_of
 from ci_autotest.backends.case_scope import without_gradients
+from ci_autotest.backends.eager.backend import TorchBackend
 from ci_autotest.backends.operators.identity import spelled, step_operator
 from ci_autotest.backends.protocol import out_of_scope, run_backward, run_forward
-from ci_autotest.backends.torch_eager import TorchBackend
 from ci_autotest.config.known_differences import nothing_accepted
 from ci_autotest.errors import Unsupported, UnsupportedReason
 from ci_autotest.program.ir import output_refs

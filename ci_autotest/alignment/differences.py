@@ -23,13 +23,13 @@ from ci_autotest.alignment.properties.call import nothing
 from ci_autotest.alignment.properties.table import row_of
 from ci_autotest.alignment.single_step import Live
 from ci_autotest.alignment.tolerance_rules import expected_tolerance
-from ci_autotest.backends.operator_checks import OperatorCheckError
 from ci_autotest.backends.operators.identity import step_operator
 from ci_autotest.backends.operators.user_operators import lacks_gradient
-from ci_autotest.backends.replaced_modules import has_own_names
 from ci_autotest.backends.result_bands import OutOfBoundsError
 from ci_autotest.backends.sameness import is_same, same_bits
 from ci_autotest.backends.snapshots import metadata, observed
+from ci_autotest.backends.substitute.operator_checks import OperatorCheckError
+from ci_autotest.backends.substitute.replaced_modules import has_own_names
 from ci_autotest.backends.trace import Observation
 from ci_autotest.program.codegen import names
 from ci_autotest.program.edit import maker_of

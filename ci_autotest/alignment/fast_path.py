@@ -18,8 +18,8 @@ import torch
 from ci_autotest.alignment.compare import compare
 from ci_autotest.alignment.elements import FEW, OF_NUMPY, close, near_in
 from ci_autotest.alignment.tolerance_rules import expected_tolerance
-from ci_autotest.backends.remote.response import FIELDS, ResponseModule
-from ci_autotest.backends.remote.response_trace import ResponseTrace
+from ci_autotest.backends.framework.response import FIELDS, ResponseModule
+from ci_autotest.backends.framework.response_trace import ResponseTrace
 from ci_autotest.backends.sameness import byte_view, same_bits, same_tensors
 from ci_autotest.backends.snapshots import observed
 from ci_autotest.backends.torch_constants import DTYPE_NAMES
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
     from ci_autotest.alignment.tolerance_rules import Rules
-    from ci_autotest.backends.remote.response import Reader
+    from ci_autotest.backends.framework.response import Reader
     from ci_autotest.backends.trace import Attempt, GradientKey, Trace
     from ci_autotest.program.ir import Program, Step
 

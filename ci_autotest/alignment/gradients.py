@@ -11,10 +11,10 @@ from ci_autotest.alignment.aliasing import of_one_side
 from ci_autotest.alignment.compare import placed
 from ci_autotest.alignment.elements import has_any
 from ci_autotest.alignment.fast_path import is_intermediate
-from ci_autotest.backends.replaced_modules import has_own_names
+from ci_autotest.backends.eager.backend import TorchBackend
 from ci_autotest.backends.sameness import dense
 from ci_autotest.backends.snapshots import observed
-from ci_autotest.backends.torch_eager import TorchBackend
+from ci_autotest.backends.substitute.replaced_modules import has_own_names
 from ci_autotest.program.backward_passes import differentiated_twice
 from ci_autotest.program.ir import PLACEHOLDER
 from ci_autotest.program.written_values import written_values

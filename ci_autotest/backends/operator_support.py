@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import torch
 
+from ci_autotest.backends.compilers.export import ExportBackend
 from ci_autotest.backends.devices import devices_here, lacks
-from ci_autotest.backends.export import ExportBackend
+from ci_autotest.backends.framework.backend import RemoteBackend
 from ci_autotest.backends.operators.identity import operator_of, spellings
-from ci_autotest.backends.remote.backend import RemoteBackend
 from ci_autotest.program.ir import CALL_MODULE
 from ci_autotest.values.result import OperatorStanding
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ci_autotest.backends.mapping.table import MappingTable
+    from ci_autotest.backends.framework.mapping.table import MappingTable
     from ci_autotest.backends.protocol import Backend
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import torch
 
-from ci_autotest.backends.mapping.argument_binding import Binder
+from ci_autotest.backends.operators.argument_binding import Binder
 from ci_autotest.backends.operators.identity import step_operator
 from ci_autotest.backends.torch_constants import DTYPE_NAMES
 from ci_autotest.errors import UnsupportedError

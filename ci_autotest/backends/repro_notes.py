@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 
 from ci_autotest.backends.devices import available_device, device_of, versions
-from ci_autotest.backends.fx import takes_inputs
+from ci_autotest.backends.function_paths import load_function
+from ci_autotest.backends.fx.backend import takes_inputs
 from ci_autotest.backends.operators.identity import operator_of, spellings, step_operator
 from ci_autotest.backends.operators.user_operators import is_module_class
-from ci_autotest.backends.substitute import load_function
 from ci_autotest.backends.torch_steps import resolve
 from ci_autotest.errors import ProgramError
 from ci_autotest.kinds import (

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import io
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import torch
 
 from ci_autotest.backends.autograd_engine import gradients
-from ci_autotest.backends.devices import seed
+from ci_autotest.backends.devices import lacking, seed
 from ci_autotest.backends.hooks import Hook
 from ci_autotest.backends.input_copies import CPU, place
 from ci_autotest.backends.operators.signatures import resolved
 from ci_autotest.backends.operators.user_operators import find
 from ci_autotest.backends.result_bands import ResultBands
-from ci_autotest.backends.snapshots import observed
-from ci_autotest.errors import ProgramError
+from ci_autotest.backends.snapshots import keep_copy, observe, observed
+from ci_autotest.backends.trace import Failure, Trace
+from ci_autotest.backends.user_errors import FOREIGN, pass_interrupt
+from ci_autotest.errors import ProgramError, error_text, user_frame_text
+from ci_autotest.host.steps import execute_step
 from ci_autotest.program.backward_passes import GRAD
 from ci_autotest.program.check import CONSTANTS
 from ci_autotest.program.ir import (
@@ -24,7 +27,9 @@ from ci_autotest.program.ir import (
     EXPECT,
     LOAD,
     NO_GRAD,
+    OUTPUT,
     OWN_DEVICE,
+    PLACEHOLDER,
     REGISTERS,
     RESULT_BANDS,
     SAVE,
@@ -40,11 +45,10 @@ from ci_autotest.program.ir import (
 from ci_autotest.program.targets import is_function, is_own
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
     from contextlib import AbstractContextManager
 
-    from ci_autotest.backends.trace import Trace
-    from ci_autotest.program.ir import Argument, Step
+    from ci_autotest.program.ir import Argument, Program, Step
 
 
 # Tensors that are saved to memory and loaded again, as ``torch.save`` and ``torch.load`` do with files.
@@ -66,7 +70,28 @@ def load(content: bytes, map_location: torch.device | None = None) -> list[torch
 
 
 _Module: Final = torch.nn.Module
+_Tensor: Final = torch.Tensor
 _CONSTRUCTED: Final = (torch.nn.Module, torch.nn.Parameter, torch.nn.utils.rnn.PackedSequence)
+
+
+class ForwardOptions(NamedTuple):
+    """What a run of the steps forward does beside running them.
+
+    Attributes:
+        snapshots: Whether every value is copied at its step.
+        copied: Indices of values to copy at their step, because later steps write to them.
+        around: Context of each call, but not of placeholders.
+        on_step: Called with the index of each step before it runs.
+    """
+
+    snapshots: bool = False
+    copied: Collection[int] = ()
+    around: AbstractContextManager[object] | None = None
+    on_step: Callable[[int], None] | None = None
+
+
+#: Steps are run, and nothing else.
+_PLAIN: Final = ForwardOptions()
 
 
 class TorchSteps:
@@ -85,6 +110,55 @@ class TorchSteps:
     def binding(self, sources: Mapping[str, Any]) -> TorchBinding:
         """Return torch's side of the interpreter for one run with ``sources``."""
         return TorchBinding(self, sources)
+
+    def run(self, program: Program, sources: Mapping[str, Any], options: ForwardOptions = _PLAIN) -> Trace:
+        """Run the steps forward; an error ends the run and is noted in the trace.
+
+        Args:
+            program: Setup and body.
+            sources: Data of each placeholder by key.
+            options: What else is done.
+        """
+        trace = Trace()
+        snapshots, copied, around, on_step = options
+        if snapshots:
+            trace.observations, trace.edges = [], []
+        binding = self.binding(sources)
+        binding.run, binding.around = (trace, program.steps), around
+        values, facts, device = trace.values, trace.facts, self.device
+        for step in program.steps:
+            op = step.op
+            if op == OUTPUT:
+                values.append(None)
+                facts.append(None)
+                continue
+            if on_step is not None:
+                on_step(len(values))
+            value: Any
+            try:
+                if op == PLACEHOLDER:
+                    value = place(sources[step.target], step.args[0], device)  # type: ignore[arg-type]
+                elif around is None:
+                    value = execute_step(step, values, binding)
+                else:
+                    with around:
+                        value = execute_step(step, values, binding)
+                # Reading a tensor's facts may raise too, for example its version if it was made in inference mode.
+                seen = (value.requires_grad, value.is_leaf, value._version) if isinstance(value, _Tensor) else None
+            except FOREIGN as error:
+                pass_interrupt(error)
+                trace.failure = Failure(
+                    len(values), type(error).__name__, error_text(error) + user_frame_text(error), lacking(error)
+                )
+                return trace
+            values.append(value)
+            facts.append(seen)
+            # A copy of every value would cost far more than the step, so only overwritten values are copied in a case.
+            if snapshots:
+                observe(trace, value)
+            elif copied and len(values) - 1 in copied:
+                keep_copy(trace, len(values) - 1, value)
+        return trace
 
     def function(self, target: str) -> Callable[..., Any]:
         """Return the torch function or module class that a target names.

@@ -10,7 +10,7 @@ import yaml
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-_TABLES: Final = Path(__file__).parents[1] / "backends" / "mapping" / "tables"
+_TABLES: Final = Path(__file__).parents[1] / "backends" / "framework" / "mapping" / "tables"
 
 
 def called_names(framework: str, *own_rows: Mapping[str, object]) -> frozenset[str]:

@@ -241,7 +241,7 @@ class RequestHandler:
 
 
 def _decoded_job(fields: dict[str, Any], outlines: Sequence[SharedProgram], buffers: Sequence[memoryview]) -> _HostJob:
-    """Decode a job (``backends/remote/request.py`` encodes it)."""
+    """Decode a job (``backends/framework/request.py`` encodes it)."""
     shared_program = outlines[fields["outline"]]
     program = shared_program.program([spec for spec, _ in fields["leaves"]])
     steps = program.steps

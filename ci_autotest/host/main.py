@@ -50,7 +50,7 @@ ADAPTERS: Final = {
 }
 #: Adapters of a host that is one rank of a group, by module.
 RANK_ADAPTERS: Final = {"oneflow": ("ci_autotest.host.frameworks.oneflow_global", "GlobalOneFlow")}
-_ISOLATED: Final = ("ci_autotest.backends.isolated_kernels", "IsolatedKernels")
+_ISOLATED: Final = ("ci_autotest.backends.substitute.isolated_kernels", "IsolatedKernels")
 #: Size of the progress beacon: the number of the current job and its step, in a file that host and worker map.
 PLACE_BYTES: Final = 16
 #: Exit status of a host after a bug of ci-autotest (EX_SOFTWARE), so that the candidate is not blamed.

@@ -1,4 +1,4 @@
-"""The process of a server of ranks (``backends/ranks/rank_node``): start it in an interpreter of its own, end it."""
+"""The process of a server of ranks (``backends/ranks/nodes/rank_node``): start it in its own interpreter, end it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 #: The current folder is not on the import path: a `torch/` there would be imported instead of the real one.
 _START: Final = (
     "import sys; sys.path[:] = [p for p in sys.path if p]; sys.path.append(sys.argv.pop(1)); "
-    "from ci_autotest.backends.ranks.rank_node import main; main(sys.argv[1:])"
+    "from ci_autotest.backends.ranks.nodes.rank_node import main; main(sys.argv[1:])"
 )
 _PACKAGE: Final = str(Path(__file__).resolve().parents[2])
 

@@ -1,4 +1,4 @@
-"""The response of a host: runs as plain values and buffers, which ``backends/remote/response.py`` decodes."""
+"""The response of a host: runs as plain values and buffers, which ``backends/framework/response.py`` decodes."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
 """Kinds of candidates: one strict type each, with its keys, its checks and what it says of itself.
 
-A kind imports no framework: the parent process and editors read it. ``backends/registry`` makes its backend.
+A kind imports no framework: the parent process and editors read it. The folder of the same name in ``backends`` makes
+its backend.
 """
 
 from __future__ import annotations

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import torch
 from torch.overrides import TorchFunctionMode
 
+from ci_autotest.backends.eager.backend import TorchBackend
 from ci_autotest.backends.nest import tensors_in
 from ci_autotest.backends.operators.user_operators import path_of
-from ci_autotest.backends.substitute import called_operator, overwritten_by
-from ci_autotest.backends.torch_eager import TorchBackend
+from ci_autotest.backends.substitute.backend import called_operator, overwritten_by
 from ci_autotest.power.call import ModuleFunction, OperatorCall
 
 if TYPE_CHECKING:

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
     from ci_autotest.alignment.properties.table import PropertyRow
     from ci_autotest.alignment.tolerance_rules import Rules
-    from ci_autotest.backends.torch_eager import TorchBackend
+    from ci_autotest.backends.eager.backend import TorchBackend
     from ci_autotest.power.mutated_torch import Noted
     from ci_autotest.power.outcome import Outcome
     from ci_autotest.values.probes import NoProbe

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import torch
 
+from ci_autotest.backends.eager.backend import TorchBackend
 from ci_autotest.backends.input_copies import CPU
-from ci_autotest.backends.torch_eager import TorchBackend
 from ci_autotest.backends.trace import Attempt
 from ci_autotest.errors import AuthorError, Unsupported, UnsupportedReason
 from ci_autotest.program.edit import arranged, follows_from

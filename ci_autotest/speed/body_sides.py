@@ -11,8 +11,8 @@ from ci_autotest.speed.timing import Side
 if TYPE_CHECKING:
     from ci_autotest.alignment.single_step import Live
     from ci_autotest.backends.body_call import BodyCall
+    from ci_autotest.backends.eager.backend import TorchBackend
     from ci_autotest.backends.protocol import Backend
-    from ci_autotest.backends.torch_eager import TorchBackend
     from ci_autotest.program.ir import Program
 
 

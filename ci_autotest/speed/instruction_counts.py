@@ -16,8 +16,8 @@ import torch
 from torch.utils import benchmark
 
 from ci_autotest.alignment.recordings import to_live
+from ci_autotest.backends.eager.backend import TorchBackend
 from ci_autotest.backends.registry import build
-from ci_autotest.backends.torch_eager import TorchBackend
 from ci_autotest.program.serialize import decode
 from ci_autotest.speed.body_sides import sides_of
 from ci_autotest.speed.instruction_request import CANDIDATE, PROGRAM, TENSORS, Counted

@@ -10,11 +10,11 @@ import pytest
 from ci_autotest import random_tensor, torch
 from ci_autotest.alignment.recordings import to_recording, with_expected
 from ci_autotest.alignment.verdict import live_of
-from ci_autotest.backends.mapping.table import load_table
-from ci_autotest.backends.mapping.translation import Translator
-from ci_autotest.backends.remote.backend import RemoteBackend
-from ci_autotest.backends.remote.interpreter import Interpreter
-from ci_autotest.backends.torch_eager import TorchBackend
+from ci_autotest.backends.eager.backend import TorchBackend
+from ci_autotest.backends.framework.backend import RemoteBackend
+from ci_autotest.backends.framework.interpreter import Interpreter
+from ci_autotest.backends.framework.mapping.table import load_table
+from ci_autotest.backends.framework.mapping.translation import Translator
 from ci_autotest.commands.output_writer import permissions_in
 from ci_autotest.program.note import ModuleNote, Note
 from ci_autotest.program.serialize import encode_program, encode_tensors

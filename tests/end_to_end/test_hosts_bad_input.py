@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pytest
 
 from candidates.installation import interpreters
-from ci_autotest.backends.remote.interpreter import Interpreter
-from ci_autotest.backends.remote.process import HostProcess
+from ci_autotest.backends.framework.interpreter import Interpreter
+from ci_autotest.backends.framework.process import HostProcess
 from ci_autotest.errors import UnavailableError
 from tests.projects import Done, Project, environment, outcomes, processes, wait_until
 

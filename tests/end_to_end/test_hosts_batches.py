@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pytest
 
-from ci_autotest.backends.remote.backend import Channel
+from ci_autotest.backends.framework.backend import Channel
 from ci_autotest.errors import AuthorError
 from ci_autotest.kinds import ModuleCandidate, TorchCandidate
 from ci_autotest.run.messages import CasesDone, Discover, Discovered, Hello, RunCases

@@ -14,10 +14,10 @@ import torch as plain_torch
 
 from ci_autotest import random_tensor, torch
 from ci_autotest.alignment.cases import differentiate
-from ci_autotest.backends.mapping.argument_binding import WITHOUT_MEANING, arguments
-from ci_autotest.backends.mapping.table import load_table
+from ci_autotest.backends.eager.backend import TorchBackend
+from ci_autotest.backends.framework.mapping.table import load_table
+from ci_autotest.backends.operators.argument_binding import WITHOUT_MEANING, arguments
 from ci_autotest.backends.registry import build
-from ci_autotest.backends.torch_eager import TorchBackend
 from ci_autotest.kinds import ModuleCandidate
 from ci_autotest.program.ir import PLACEHOLDER
 from tests.candidates import needs, path_of

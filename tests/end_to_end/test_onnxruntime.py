@@ -13,8 +13,8 @@ import pytest
 import torch as plain_torch
 
 from ci_autotest import random_tensor, torch
-from ci_autotest.backends.export import ExportBackend
-from ci_autotest.backends.exporters.onnx import OnnxExporter
+from ci_autotest.backends.compilers.export import ExportBackend
+from ci_autotest.backends.compilers.onnx import OnnxExporter
 from ci_autotest.kinds import OnnxRuntimeCandidate
 from tests.engine import judged, record
 from tests.projects import Project, finding_of, outcomes

@@ -9,10 +9,10 @@ import pytest
 import torch as real
 
 from ci_autotest import torch
-from ci_autotest.backends.mapping.table import load_table
-from ci_autotest.backends.mapping.translation import Translator
-from ci_autotest.backends.remote.backend import RemoteBackend
-from ci_autotest.backends.remote.interpreter import Interpreter
+from ci_autotest.backends.framework.backend import RemoteBackend
+from ci_autotest.backends.framework.interpreter import Interpreter
+from ci_autotest.backends.framework.mapping.table import load_table
+from ci_autotest.backends.framework.mapping.translation import Translator
 from ci_autotest.host.frameworks.protocol import STEP_BY_STEP
 from tests.candidates import needs
 from tests.engine import tried

@@ -7,7 +7,7 @@ import signal
 import sys
 
 from benchmarks.soak.chunk import Soak, main
-from ci_autotest.backends.torch_eager import TorchBackend
+from ci_autotest.backends.eager.backend import TorchBackend
 
 TESTS = ("builtin:suite/activations::relu6", "builtin:suite/activations::celu")
 

@@ -10,8 +10,8 @@ from ci_autotest import nothing, oneof, random_device, random_tensor, torch
 from ci_autotest.alignment.cases import refusal_of
 from ci_autotest.alignment.recordings import to_recording
 from ci_autotest.alignment.verdict import live_of
-from ci_autotest.backends.fx import FxBackend
-from ci_autotest.backends.torch_eager import TorchBackend
+from ci_autotest.backends.eager.backend import TorchBackend
+from ci_autotest.backends.fx.backend import FxBackend
 from ci_autotest.program.codegen import body_lines
 from ci_autotest.program.serialize import decode, encode_program, encode_tensors
 from tests.engine import Rules, judged, record, substitute

@@ -12,11 +12,11 @@ from ci_autotest.alignment.blame.float64_runs import widened
 from ci_autotest.alignment.cases import differentiate
 from ci_autotest.alignment.recordings import from_bytes, to_recording, with_expected
 from ci_autotest.alignment.verdict import live_of
-from ci_autotest.backends.ranks.batch_plan import NotSplitError, RankPlan
-from ci_autotest.backends.ranks.batch_split import distributed, sliced, why_not_split
-from ci_autotest.backends.ranks.joins import SAME, Join, joins_of
-from ci_autotest.backends.ranks.slice_reference import plan_of, split_plan
-from ci_autotest.backends.torch_eager import TorchBackend
+from ci_autotest.backends.eager.backend import TorchBackend
+from ci_autotest.backends.ranks.training.batch_plan import NotSplitError, RankPlan
+from ci_autotest.backends.ranks.training.batch_split import distributed, sliced, why_not_split
+from ci_autotest.backends.ranks.training.joins import SAME, Join, joins_of
+from ci_autotest.backends.ranks.training.slice_reference import plan_of, split_plan
 from ci_autotest.errors import UnsupportedReason
 from ci_autotest.program.ir import CALL_METHOD, Program, Ref, Step, output_refs
 from ci_autotest.program.training_parts import parts_of_body

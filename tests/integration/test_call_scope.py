@@ -6,10 +6,10 @@ import pytest
 import torch as real
 
 from ci_autotest import random_tensor, torch
-from ci_autotest.backends.call_scope import CallScope
 from ci_autotest.backends.operators.identity import operator_of
 from ci_autotest.backends.protocol import out_of_scope
-from ci_autotest.backends.substitute import SubstituteBackend
+from ci_autotest.backends.substitute.backend import SubstituteBackend
+from ci_autotest.backends.substitute.call_scope import CallScope
 from ci_autotest.errors import UnsupportedReason
 from ci_autotest.record.draw.profiles import LARGE_SHAPES
 from ci_autotest.values.kernel_scope import KernelScope

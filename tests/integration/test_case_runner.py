@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from ci_autotest import random_tensor, torch
-from ci_autotest.backends.torch_compile import CompileBackend
+from ci_autotest.backends.compilers.torch_compile import CompileBackend
 from ci_autotest.kinds import AnyCandidate, CompileCandidate, TorchCandidate
 from ci_autotest.run.messages import CasesDone, Discover, Hello, RunCases
 from ci_autotest.run.progress_beacon import ProgressBeacon

@@ -9,9 +9,9 @@ from ci_autotest import random_tensor, torch
 from ci_autotest.alignment.cases import Contender, differentiate, judge_refusal
 from ci_autotest.alignment.fast_path import is_surely_aligned
 from ci_autotest.backends.case_scope import CaseScope
+from ci_autotest.backends.compilers.torch_compile import CompileBackend
+from ci_autotest.backends.eager.backend import TorchBackend
 from ci_autotest.backends.protocol import run_backward, run_forward
-from ci_autotest.backends.torch_compile import CompileBackend
-from ci_autotest.backends.torch_eager import TorchBackend
 from tests.engine import RULES, record, substitute
 
 FORWARD_ONLY = CaseScope(run_mode="forward_only")

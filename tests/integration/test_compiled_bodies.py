@@ -8,10 +8,10 @@ import pytest
 import torch as real
 
 from ci_autotest import random_tensor, torch
-from ci_autotest.backends.compiled_bodies import body_key
-from ci_autotest.backends.export import ExportBackend
-from ci_autotest.backends.exporters.user_function import UserExporter
-from ci_autotest.backends.torch_compile import CompileBackend
+from ci_autotest.backends.compilers.compiled_bodies import body_key
+from ci_autotest.backends.compilers.export import ExportBackend
+from ci_autotest.backends.compilers.torch_compile import CompileBackend
+from ci_autotest.backends.compilers.user_exporter import UserExporter
 from tests.engine import judged, record
 
 if TYPE_CHECKING:

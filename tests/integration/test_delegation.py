@@ -18,9 +18,9 @@ from torch.fx.passes.operator_support import OperatorSupport
 from ci_autotest import random_tensor, torch
 from ci_autotest.alignment.cases import Contender, try_case
 from ci_autotest.alignment.tolerance_rules import Rules
+from ci_autotest.backends.compilers.torch_compile import CompileBackend
+from ci_autotest.backends.eager.backend import TorchBackend
 from ci_autotest.backends.operator_usage import computing
-from ci_autotest.backends.torch_compile import CompileBackend
-from ci_autotest.backends.torch_eager import TorchBackend
 from ci_autotest.errors import UnsupportedReason
 from tests.engine import record
 

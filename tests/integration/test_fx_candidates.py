@@ -15,9 +15,9 @@ from torch.nn.utils.fusion import fuse_conv_bn_eval
 from ci_autotest import random_tensor, torch
 from ci_autotest.alignment.recordings import to_recording
 from ci_autotest.alignment.verdict import live_of
-from ci_autotest.backends.fx import FxBackend
-from ci_autotest.backends.fx_graph import to_graph_module
-from ci_autotest.backends.torch_eager import TorchBackend
+from ci_autotest.backends.eager.backend import TorchBackend
+from ci_autotest.backends.fx.backend import FxBackend
+from ci_autotest.backends.fx.graph import to_graph_module
 from ci_autotest.errors import UnavailableError
 from ci_autotest.program.ir import PLACEHOLDER, output_refs
 from ci_autotest.program.serialize import decode, encode_program, encode_tensors

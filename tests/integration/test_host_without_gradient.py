@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from ci_autotest import random_tensor, torch
-from ci_autotest.backends.mapping.table import MappingTable
-from ci_autotest.backends.mapping.translation import Translator
-from ci_autotest.backends.remote.backend import RemoteBackend
-from ci_autotest.backends.remote.interpreter import Interpreter
+from ci_autotest.backends.framework.backend import RemoteBackend
+from ci_autotest.backends.framework.interpreter import Interpreter
+from ci_autotest.backends.framework.mapping.table import MappingTable
+from ci_autotest.backends.framework.mapping.translation import Translator
 from ci_autotest.errors import UnsupportedReason
 from tests.engine import judged, record
 

@@ -6,10 +6,10 @@ import pytest
 import torch as plain
 
 from ci_autotest import torch
-from ci_autotest.backends.mapping.module_lowering import lowered
-from ci_autotest.backends.mapping.table import MappingRow, MappingTable
-from ci_autotest.backends.mapping.translation import Translator
-from ci_autotest.backends.torch_eager import TorchBackend
+from ci_autotest.backends.eager.backend import TorchBackend
+from ci_autotest.backends.framework.mapping.module_lowering import lowered
+from ci_autotest.backends.framework.mapping.table import MappingRow, MappingTable
+from ci_autotest.backends.framework.mapping.translation import Translator
 from ci_autotest.errors import UnsupportedError
 from ci_autotest.program.ir import CALL_FUNCTION, CALL_METHOD, CALL_MODULE, PLACEHOLDER, Program
 from tests.engine import record

@@ -15,11 +15,11 @@ import pytest
 
 from ci_autotest import random_tensor
 from ci_autotest import torch as recording
+from ci_autotest.backends.framework import backend as remote_backend
+from ci_autotest.backends.framework.backend import Channel
+from ci_autotest.backends.framework.process import HostLostError
+from ci_autotest.backends.framework.response import about_of
 from ci_autotest.backends.registry import build
-from ci_autotest.backends.remote import backend as remote_backend
-from ci_autotest.backends.remote.backend import Channel
-from ci_autotest.backends.remote.process import HostLostError
-from ci_autotest.backends.remote.response import about_of
 from ci_autotest.commands.downloaded_report import read_downloaded
 from ci_autotest.commands.draws import asked_for
 from ci_autotest.commands.output_writer import setting_for, write_surfaces

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ci_autotest.backends.torch_eager import TorchBackend
+from ci_autotest.backends.eager.backend import TorchBackend
 from ci_autotest.errors import AuthorError, UnsupportedReason
 from ci_autotest.run.worker.tests import Library
 from ci_autotest.values.case import test_key as stream_key

@@ -8,10 +8,10 @@ import re
 import pytest
 import torch
 
-from ci_autotest.backends.mapping.argument_binding import respelled
+from ci_autotest.backends.operators.argument_binding import respelled
 from ci_autotest.backends.operators.identity import operator_of
 from ci_autotest.backends.operators.signatures import forms, resolved
-from ci_autotest.backends.substitute import Replacing
+from ci_autotest.backends.substitute.backend import Replacing
 from ci_autotest.opinfo.database import entries
 from ci_autotest.program.ir import CALL_FUNCTION
 from ci_autotest.values.operator_aliases import ALIASES, names_of

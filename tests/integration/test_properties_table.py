@@ -12,7 +12,7 @@ from ci_autotest.alignment.properties.call import SideCall, is_drawn
 from ci_autotest.alignment.properties.matrices import same_multiset
 from ci_autotest.alignment.properties.table import TABLE, row_of
 from ci_autotest.alignment.undefined_results import settle
-from ci_autotest.backends.torch_eager import TorchBackend
+from ci_autotest.backends.eager.backend import TorchBackend
 from tests.engine import RULES, record, run_test, substitute
 
 F_ = torch.nn.functional

@@ -12,13 +12,13 @@ from pathlib import Path
 import pytest
 
 from ci_autotest import random_tensor, torch
-from ci_autotest.backends.mapping.table import MappingTable
-from ci_autotest.backends.mapping.translation import Translator
+from ci_autotest.backends.framework.interpreter import Interpreter
+from ci_autotest.backends.framework.mapping.table import MappingTable
+from ci_autotest.backends.framework.mapping.translation import Translator
+from ci_autotest.backends.framework.process import HostLostError
 from ci_autotest.backends.ranks.global_tensors import GlobalTensorBackend
 from ci_autotest.backends.ranks.placement_draw import Meshes, distributed
 from ci_autotest.backends.ranks.ranks import numbered
-from ci_autotest.backends.remote.interpreter import Interpreter
-from ci_autotest.backends.remote.process import HostLostError
 from ci_autotest.errors import UnsupportedReason
 from ci_autotest.program.distribution import REPLICATE, Distribution
 from ci_autotest.program.ir import PLACEHOLDER, Program

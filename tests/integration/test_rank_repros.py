@@ -199,7 +199,7 @@ print(repr(open(sys.argv[1]).read()))
 """
 #: The watch of a run in the place of the script's.
 _OF_A_RUN = """
-from ci_autotest.backends.ranks.rank_process import RankWatch
+from ci_autotest.backends.ranks.processes.rank_process import RankWatch
 
 
 class Place:

@@ -11,11 +11,11 @@ from ci_autotest import random_tensor, torch
 from ci_autotest.alignment.cases import Contender, differentiate
 from ci_autotest.alignment.recalls import recalled
 from ci_autotest.alignment.tolerance_rules import Rules
-from ci_autotest.backends.export import ExportBackend
-from ci_autotest.backends.exporters.user_function import UserExporter
+from ci_autotest.backends.compilers.export import ExportBackend
+from ci_autotest.backends.compilers.torch_compile import CompileBackend
+from ci_autotest.backends.compilers.user_exporter import UserExporter
+from ci_autotest.backends.eager.backend import TorchBackend
 from ci_autotest.backends.protocol import run_backward, run_forward
-from ci_autotest.backends.torch_compile import CompileBackend
-from ci_autotest.backends.torch_eager import TorchBackend
 from ci_autotest.program.ir import output_refs
 from ci_autotest.values.verdict import Verdict
 from tests.engine import record

@@ -17,14 +17,11 @@ import pytest
 import torch
 
 import ci_autotest
-from ci_autotest.backends.ranks import remote_ranks
 from ci_autotest.backends.ranks.backend import DTensorBackend
-from ci_autotest.backends.ranks.connection import wire_of
-from ci_autotest.backends.ranks.gpu_ranks import GpuRanks
-from ci_autotest.backends.ranks.module_backend import ModuleBackend
-from ci_autotest.backends.ranks.placement_draw import Meshes
-from ci_autotest.backends.ranks.process_group import ProcessGroup, Stuck
-from ci_autotest.backends.ranks.rank_node import (
+from ci_autotest.backends.ranks.nodes import remote_ranks
+from ci_autotest.backends.ranks.nodes.connection import wire_of
+from ci_autotest.backends.ranks.nodes.gpu_ranks import GpuRanks
+from ci_autotest.backends.ranks.nodes.rank_node import (
     End,
     Ended,
     Fork,
@@ -36,9 +33,12 @@ from ci_autotest.backends.ranks.rank_node import (
     _Ranks,
     interface_of,
 )
-from ci_autotest.backends.ranks.rank_server import SILENCE_S, RankServer
-from ci_autotest.backends.ranks.remote_ranks import Reception, RemoteRanks, _dealt, _store
-from ci_autotest.backends.ranks.worker_side import WorkerSide
+from ci_autotest.backends.ranks.nodes.remote_ranks import Reception, RemoteRanks, _dealt, _store
+from ci_autotest.backends.ranks.placement_draw import Meshes
+from ci_autotest.backends.ranks.processes.process_group import ProcessGroup, Stuck
+from ci_autotest.backends.ranks.processes.rank_server import SILENCE_S, RankServer
+from ci_autotest.backends.ranks.training.module_backend import ModuleBackend
+from ci_autotest.backends.worker_side import WorkerSide
 from ci_autotest.errors import UnavailableError
 from ci_autotest.host.wire import GoneError, Wire, WireError
 from ci_autotest.kinds import DdpCandidate, DTensorCandidate
@@ -52,7 +52,7 @@ from tests.projects import wait_until
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ci_autotest.backends.ranks.rank_process import RankProcess
+    from ci_autotest.backends.ranks.processes.rank_process import RankProcess
 
 _ROOT = str(Path(__file__).resolve().parents[2])
 _SECRET = "a secret of this test"  # noqa: S105 - of nothing else

@@ -12,7 +12,7 @@ from ci_autotest import random_tensor, torch
 from ci_autotest.alignment.examination import TrialSides
 from ci_autotest.alignment.repeatability import NUMBERS, judge_confirmed
 from ci_autotest.alignment.verdict import live_of
-from ci_autotest.backends.torch_eager import TorchBackend
+from ci_autotest.backends.eager.backend import TorchBackend
 from tests.engine import RULES, Rules, judged, record, substitute
 from tests.faults import with_backward
 

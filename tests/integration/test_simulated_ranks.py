@@ -11,13 +11,13 @@ import torch
 
 import ci_autotest
 from ci_autotest.alignment.cases import differentiate
+from ci_autotest.backends.eager.backend import TorchBackend
 from ci_autotest.backends.operator_usage import placed_calls
-from ci_autotest.backends.ranks import rank_server
 from ci_autotest.backends.ranks.backend import DTensorBackend
 from ci_autotest.backends.ranks.parts import parts_of
 from ci_autotest.backends.ranks.placement_draw import Meshes, distributed
-from ci_autotest.backends.ranks.worker_side import WorkerSide
-from ci_autotest.backends.torch_eager import TorchBackend
+from ci_autotest.backends.ranks.processes import rank_server
+from ci_autotest.backends.worker_side import WorkerSide
 from ci_autotest.errors import UnavailableError, UnsupportedReason
 from ci_autotest.program.distribution import Distribution
 from tests.engine import Unreported, judged, record

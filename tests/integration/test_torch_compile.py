@@ -11,9 +11,9 @@ import torch as real
 
 from ci_autotest import random_tensor, torch
 from ci_autotest.backends.body_function import begun, prepared
+from ci_autotest.backends.compilers.torch_compile import CompileBackend
+from ci_autotest.backends.eager.backend import TorchBackend
 from ci_autotest.backends.registry import build
-from ci_autotest.backends.torch_compile import CompileBackend
-from ci_autotest.backends.torch_eager import TorchBackend
 from ci_autotest.errors import ConfigError, UnsupportedReason
 from ci_autotest.kinds import CompileCandidate
 from tests.engine import differences, judged, record, substitute, tried

@@ -8,7 +8,7 @@ import pytest
 import torch as real
 
 from ci_autotest import random_tensor, torch
-from ci_autotest.backends.torch_compile import CompileBackend
+from ci_autotest.backends.compilers.torch_compile import CompileBackend
 from ci_autotest.errors import UnsupportedReason
 from tests.engine import tried
 

@@ -6,7 +6,7 @@ import pytest
 import torch as real
 
 from ci_autotest import random_tensor, torch
-from ci_autotest.backends.torch_compile import CompileBackend
+from ci_autotest.backends.compilers.torch_compile import CompileBackend
 from ci_autotest.program.ir import PLACEHOLDER
 from tests.engine import judged, record
 

@@ -6,7 +6,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from ci_autotest.backends.operators.identity import operator_of
-from ci_autotest.backends.substitute import SubstituteBackend
+from ci_autotest.backends.substitute.backend import SubstituteBackend
 from ci_autotest.errors import AuthorError
 from ci_autotest.kinds import SubstituteCandidate, TorchCandidate
 from ci_autotest.run.messages import CasesDone, Discover, Hello, RunCases

@@ -12,7 +12,7 @@ import torch as real
 
 from ci_autotest import random_tensor, torch
 from ci_autotest.alignment.cases import Contender, differentiate, try_case
-from ci_autotest.backends.torch_eager import TorchBackend
+from ci_autotest.backends.eager.backend import TorchBackend
 from ci_autotest.config import Known
 from ci_autotest.config.known_differences import accepted_by
 from tests.engine import RULES, record, substitute

@@ -10,7 +10,7 @@ import torch as real
 from ci_autotest import random_tensor, torch
 from ci_autotest.alignment.aligned_errors import errors_of
 from ci_autotest.alignment.cases import differentiate
-from ci_autotest.backends.torch_eager import TorchBackend
+from ci_autotest.backends.eager.backend import TorchBackend
 from tests.engine import record, substitute
 
 

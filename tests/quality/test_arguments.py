@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from ci_autotest.backends.mapping.argument_binding import Binder
+from ci_autotest.backends.operators.argument_binding import Binder
 from ci_autotest.backends.operators.signatures import forms
 from ci_autotest.errors import UnsupportedError
 from ci_autotest.program.ir import CALL_FUNCTION, CALL_MODULE

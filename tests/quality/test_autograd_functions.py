@@ -12,8 +12,8 @@ from torch.autograd.function import once_differentiable
 from ci_autotest import random_tensor, torch
 from ci_autotest.alignment.recordings import to_recording
 from ci_autotest.alignment.verdict import live_of
-from ci_autotest.backends.torch_compile import CompileBackend
-from ci_autotest.backends.torch_eager import TorchBackend
+from ci_autotest.backends.compilers.torch_compile import CompileBackend
+from ci_autotest.backends.eager.backend import TorchBackend
 from ci_autotest.errors import AuthorError
 from ci_autotest.program.codegen import body_lines
 from ci_autotest.program.ir import PLACEHOLDER

@@ -9,8 +9,8 @@ import torch as real
 
 from ci_autotest import random_tensor, torch
 from ci_autotest.alignment.cases import Contender, judge_refusal, refusal_of
+from ci_autotest.backends.eager.backend import TorchBackend
 from ci_autotest.backends.protocol import Backend
-from ci_autotest.backends.torch_eager import TorchBackend
 from ci_autotest.report.finding_message import About, finding_of
 from ci_autotest.values.finding import Finding, counts_against
 from tests.engine import RULES, differences, judged, record, substitute, tried

@@ -8,7 +8,7 @@ import torch as real
 from ci_autotest import random_tensor, torch
 from ci_autotest.alignment.cases import Contender, aligned_in_batch, differentiate, judge_case, try_case
 from ci_autotest.alignment.tolerance_rules import Rules
-from ci_autotest.backends.torch_eager import TorchBackend
+from ci_autotest.backends.eager.backend import TorchBackend
 from ci_autotest.record.declaration import Declaration
 from tests.engine import Unreported, attempts, substitute
 

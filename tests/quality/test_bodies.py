@@ -10,8 +10,8 @@ import torch
 from ci_autotest.alignment.cases import differentiate, refusal_of
 from ci_autotest.alignment.recordings import to_live, to_recording
 from ci_autotest.alignment.verdict import live_of
-from ci_autotest.backends.fx import FxBackend
-from ci_autotest.backends.torch_eager import TorchBackend
+from ci_autotest.backends.eager.backend import TorchBackend
+from ci_autotest.backends.fx.backend import FxBackend
 from ci_autotest.program.codegen import function_text, inputs, names, setup_lines
 from ci_autotest.program.ir import PLACEHOLDER, output_refs
 from ci_autotest.program.note import Note

@@ -11,8 +11,8 @@ from ci_autotest.alignment.probe import probe_of
 from ci_autotest.alignment.repeatability import judge_confirmed
 from ci_autotest.alignment.stateful import suspicion
 from ci_autotest.alignment.verdict import live_of
+from ci_autotest.backends.eager.backend import TorchBackend
 from ci_autotest.backends.protocol import run_forward
-from ci_autotest.backends.torch_eager import TorchBackend
 from tests.engine import RULES, differentiate, record, substitute, tried
 
 CHANGED = "the value of {} was changed by a later call"

@@ -11,7 +11,7 @@ import torch as real
 from ci_autotest import random, random_tensor, torch
 from ci_autotest.alignment.cases import judge_refusal
 from ci_autotest.alignment.differences import Examination, with_rank_faults
-from ci_autotest.backends.torch_eager import TorchBackend
+from ci_autotest.backends.eager.backend import TorchBackend
 from ci_autotest.backends.trace import RankFault, Trace
 from ci_autotest.program.codegen import names
 from ci_autotest.program.ir import step_refs

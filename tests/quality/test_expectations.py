@@ -16,11 +16,11 @@ from ci_autotest import expect, random, random_tensor, torch
 from ci_autotest.alignment.probe import probe_of
 from ci_autotest.alignment.tolerance_rules import Rules
 from ci_autotest.alignment.verdict import live_of
-from ci_autotest.backends.fx import FxBackend
-from ci_autotest.backends.mapping.table import MappingTable
-from ci_autotest.backends.mapping.translation import translated
-from ci_autotest.backends.torch_compile import CompileBackend
-from ci_autotest.backends.torch_eager import TorchBackend
+from ci_autotest.backends.compilers.torch_compile import CompileBackend
+from ci_autotest.backends.eager.backend import TorchBackend
+from ci_autotest.backends.framework.mapping.table import MappingTable
+from ci_autotest.backends.framework.mapping.translation import translated
+from ci_autotest.backends.fx.backend import FxBackend
 from ci_autotest.errors import AuthorError, ProgramError
 from ci_autotest.program.check import check_program
 from ci_autotest.program.codegen import function_text

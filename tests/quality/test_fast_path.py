@@ -11,10 +11,10 @@ import torch
 from ci_autotest.alignment.compare import compare
 from ci_autotest.alignment.fast_path import surely_aligned
 from ci_autotest.alignment.tolerance_rules import Rules, ToleranceRow
-from ci_autotest.backends.mapping.translation import Translated
-from ci_autotest.backends.remote.backend import RemoteBackend
-from ci_autotest.backends.remote.response import readers_of
-from ci_autotest.backends.remote.response_trace import ResponseTrace
+from ci_autotest.backends.framework.backend import RemoteBackend
+from ci_autotest.backends.framework.mapping.translation import Translated
+from ci_autotest.backends.framework.response import readers_of
+from ci_autotest.backends.framework.response_trace import ResponseTrace
 from ci_autotest.backends.sameness import byte_view
 from ci_autotest.backends.snapshots import metadata, observed
 from ci_autotest.backends.trace import Attempt, Trace

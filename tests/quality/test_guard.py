@@ -12,9 +12,9 @@ import torch as real
 from torch import nn
 
 from ci_autotest import random_tensor, torch
+from ci_autotest.backends.eager.backend import TorchBackend
 from ci_autotest.backends.operators.identity import operator_of
-from ci_autotest.backends.substitute import SubstituteBackend
-from ci_autotest.backends.torch_eager import TorchBackend
+from ci_autotest.backends.substitute.backend import SubstituteBackend
 from ci_autotest.errors import AuthorError, UnsupportedReason
 from tests.engine import judged, record
 

@@ -10,7 +10,7 @@ import torch as real
 from ci_autotest import random_tensor, torch
 from ci_autotest.alignment.recordings import to_recording
 from ci_autotest.alignment.verdict import live_of
-from ci_autotest.backends.torch_eager import TorchBackend
+from ci_autotest.backends.eager.backend import TorchBackend
 from ci_autotest.backends.torch_steps import TorchSteps
 from ci_autotest.errors import AuthorError, ProgramError
 from ci_autotest.program.check import check_program

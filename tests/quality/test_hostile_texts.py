@@ -10,7 +10,7 @@ import torch as real
 from ci_autotest import random_tensor, torch
 from ci_autotest.alignment.differences import Examination
 from ci_autotest.alignment.verdict import live_of
-from ci_autotest.backends.torch_eager import TorchBackend
+from ci_autotest.backends.eager.backend import TorchBackend
 from ci_autotest.backends.trace import Raised
 from ci_autotest.errors import UnsupportedReason
 from tests.engine import RULES, record, substitute, tried

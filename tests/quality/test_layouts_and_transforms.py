@@ -6,8 +6,8 @@ import pytest
 import torch as real
 
 from ci_autotest import random_tensor, torch
-from ci_autotest.backends.mapping.table import MappingTable
-from ci_autotest.backends.mapping.translation import translated
+from ci_autotest.backends.framework.mapping.table import MappingTable
+from ci_autotest.backends.framework.mapping.translation import translated
 from ci_autotest.errors import AuthorError, UnsupportedError
 from tests.engine import judged, record, run_test, substitute
 

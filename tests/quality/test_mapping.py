@@ -7,11 +7,11 @@ import importlib
 import pytest
 import torch
 
-from ci_autotest.backends.mapping.argument_binding import respelled
-from ci_autotest.backends.mapping.table import MappingRow, MappingTable, load_table
-from ci_autotest.backends.mapping.translation import Translator
+from ci_autotest.backends.eager.backend import TorchBackend
+from ci_autotest.backends.framework.mapping.table import MappingRow, MappingTable, load_table
+from ci_autotest.backends.framework.mapping.translation import Translator
+from ci_autotest.backends.operators.argument_binding import respelled
 from ci_autotest.backends.operators.signatures import forms, resolved
-from ci_autotest.backends.torch_eager import TorchBackend
 from ci_autotest.discovery import families
 from ci_autotest.errors import UnsupportedError
 from ci_autotest.program.ir import CALL_FUNCTION, CALL_METHOD, UNPACK

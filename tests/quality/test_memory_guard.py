@@ -7,9 +7,9 @@ import pytest
 from ci_autotest.alignment.cases import Contender
 from ci_autotest.alignment.memory_guard import BAND
 from ci_autotest.alignment.verdict import judge_program, live_of
+from ci_autotest.backends.eager.backend import TorchBackend
 from ci_autotest.backends.operators.identity import operator_of
-from ci_autotest.backends.substitute import SubstituteBackend
-from ci_autotest.backends.torch_eager import TorchBackend
+from ci_autotest.backends.substitute.backend import SubstituteBackend
 from ci_autotest.values.kernel_scope import KernelScope
 from ci_autotest.values.schedule import RowName, asks
 from tests.engine import RULES, record

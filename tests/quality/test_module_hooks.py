@@ -10,8 +10,8 @@ import torch as real
 from ci_autotest import random_tensor, torch
 from ci_autotest.alignment.recordings import to_recording
 from ci_autotest.alignment.verdict import live_of
-from ci_autotest.backends.torch_compile import CompileBackend
-from ci_autotest.backends.torch_eager import TorchBackend
+from ci_autotest.backends.compilers.torch_compile import CompileBackend
+from ci_autotest.backends.eager.backend import TorchBackend
 from ci_autotest.program.codegen import body_lines, setup_lines
 from ci_autotest.program.ir import PLACEHOLDER
 from ci_autotest.program.serialize import decode, encode_program, encode_tensors

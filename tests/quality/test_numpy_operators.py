@@ -13,7 +13,7 @@ import torch as real
 
 from ci_autotest import operator, random_tensor, torch
 from ci_autotest.backends.operators.user_operators import find
-from ci_autotest.backends.substitute import SubstituteBackend
+from ci_autotest.backends.substitute.backend import SubstituteBackend
 from ci_autotest.errors import AuthorError
 from ci_autotest.record.user_operators import RecordedOperator
 from tests.engine import record, tried

@@ -11,7 +11,7 @@ import torch as real
 from torch import nn, optim
 
 from ci_autotest import random_tensor, torch
-from ci_autotest.backends.torch_eager import TorchBackend
+from ci_autotest.backends.eager.backend import TorchBackend
 from ci_autotest.errors import AuthorError
 from ci_autotest.program.ir import PLACEHOLDER
 from ci_autotest.record.values import KINDS

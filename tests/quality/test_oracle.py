@@ -11,7 +11,7 @@ from ci_autotest.alignment.blame.float64_runs import widened
 from ci_autotest.alignment.blame.oracle import third_opinion
 from ci_autotest.alignment.examination import TrialSides
 from ci_autotest.alignment.verdict import judge_program, live_of
-from ci_autotest.backends.torch_eager import TorchBackend
+from ci_autotest.backends.eager.backend import TorchBackend
 from ci_autotest.program.ir import PLACEHOLDER
 from tests.engine import RULES, record, substitute
 from tests.faults import with_backward

@@ -10,7 +10,7 @@ import torch as real
 from ci_autotest import random, random_bool, random_tensor, torch
 from ci_autotest.alignment.cases import differentiate
 from ci_autotest.alignment.tolerance_rules import rules_for
-from ci_autotest.backends.torch_eager import TorchBackend
+from ci_autotest.backends.eager.backend import TorchBackend
 from ci_autotest.power.mutated_torch import Noting
 from ci_autotest.power.trial import MutantTrial, Terms
 from ci_autotest.record.declaration import Declaration

@@ -8,16 +8,16 @@ from pathlib import Path
 import pytest
 import torch
 
-from ci_autotest.backends.export import ExportBackend
-from ci_autotest.backends.fx import FxBackend
-from ci_autotest.backends.isolated_kernels import IsolatedBackend
+from ci_autotest.backends.compilers.export import ExportBackend
+from ci_autotest.backends.compilers.torch_compile import CompileBackend
+from ci_autotest.backends.eager.backend import TorchBackend
+from ci_autotest.backends.framework.backend import RemoteBackend
+from ci_autotest.backends.fx.backend import FxBackend
 from ci_autotest.backends.ranks.backend import DTensorBackend
 from ci_autotest.backends.ranks.global_tensors import GlobalTensorBackend
-from ci_autotest.backends.ranks.module_backend import ModuleBackend
-from ci_autotest.backends.remote.backend import RemoteBackend
-from ci_autotest.backends.substitute import SubstituteBackend
-from ci_autotest.backends.torch_compile import CompileBackend
-from ci_autotest.backends.torch_eager import TorchBackend
+from ci_autotest.backends.ranks.training.module_backend import ModuleBackend
+from ci_autotest.backends.substitute.backend import SubstituteBackend
+from ci_autotest.backends.substitute.isolated_kernels import IsolatedBackend
 from ci_autotest.kinds import KINDS
 from ci_autotest.values.kernel_scope import KernelScope
 from ci_autotest.values.probes import ProbeCounts

@@ -10,7 +10,7 @@ import torch as real
 from ci_autotest import random_tensor, torch
 from ci_autotest.alignment.recordings import to_live, to_recording
 from ci_autotest.alignment.verdict import live_of
-from ci_autotest.backends.torch_eager import TorchBackend
+from ci_autotest.backends.eager.backend import TorchBackend
 from ci_autotest.program.serialize import decode, encode_program, encode_tensors
 from ci_autotest.record.draw.profiles import PROFILES
 from tests.engine import judged, record, substitute

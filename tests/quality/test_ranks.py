@@ -14,9 +14,9 @@ import ci_autotest
 from ci_autotest.alignment.examination import TrialSides
 from ci_autotest.alignment.repeatability import judge_confirmed
 from ci_autotest.alignment.verdict import live_of
+from ci_autotest.backends.eager.backend import TorchBackend
 from ci_autotest.backends.ranks.backend import DTensorBackend
 from ci_autotest.backends.ranks.placement_draw import Meshes
-from ci_autotest.backends.torch_eager import TorchBackend
 from tests.engine import RULES, judged, record
 
 if TYPE_CHECKING:

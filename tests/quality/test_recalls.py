@@ -10,7 +10,7 @@ import torch as real  # noqa: TC002 - as in the bodies
 from ci_autotest import random_tensor, torch
 from ci_autotest.alignment.cases import Contender, differentiate
 from ci_autotest.alignment.recalls import repeated
-from ci_autotest.backends.torch_eager import TorchBackend
+from ci_autotest.backends.eager.backend import TorchBackend
 from tests.engine import RULES, record, substitute
 
 

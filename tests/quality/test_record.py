@@ -12,8 +12,8 @@ from benchmarks.record.kernels import arguments, gradients, holdout, layouts, sp
 from benchmarks.record.reasons import REASONS, reason_of
 from ci_autotest.alignment.cases import Contender, accept, differentiate, try_case
 from ci_autotest.alignment.tolerance_rules import rules_for
-from ci_autotest.backends.substitute import SubstituteBackend
-from ci_autotest.backends.torch_eager import TorchBackend
+from ci_autotest.backends.eager.backend import TorchBackend
+from ci_autotest.backends.substitute.backend import SubstituteBackend
 from ci_autotest.record.declaration import declaration_of
 from ci_autotest.suite import comparison
 from ci_autotest.values.case import test_key as key_of

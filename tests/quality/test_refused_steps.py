@@ -13,9 +13,9 @@ import ci_autotest.suite.autograd as shipped
 from ci_autotest import random_tensor, torch
 from ci_autotest.alignment.cases import Contender, judge_refusal, refusal_of
 from ci_autotest.alignment.recordings import to_recording
-from ci_autotest.backends.fx import FxBackend
-from ci_autotest.backends.torch_compile import CompileBackend
-from ci_autotest.backends.torch_eager import TorchBackend
+from ci_autotest.backends.compilers.torch_compile import CompileBackend
+from ci_autotest.backends.eager.backend import TorchBackend
+from ci_autotest.backends.fx.backend import FxBackend
 from ci_autotest.program.serialize import decode, encode_program, encode_tensors
 from ci_autotest.record.declaration import declaration_of
 from ci_autotest.report.finding_message import About, finding_of

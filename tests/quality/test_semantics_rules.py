@@ -11,7 +11,7 @@ import pytest
 import torch as real
 
 from ci_autotest import random_tensor, torch
-from ci_autotest.backends.torch_eager import TorchBackend
+from ci_autotest.backends.eager.backend import TorchBackend
 from ci_autotest.kinds import TorchCandidate
 from ci_autotest.program.codegen import body_lines
 from ci_autotest.run.messages import CasesDone, Discover, Discovered, Hello, RunCases

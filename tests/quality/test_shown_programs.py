@@ -15,10 +15,10 @@ import torch as plain
 from ci_autotest import random_device, random_tensor, torch
 from ci_autotest.alignment.recordings import to_recording, with_expected
 from ci_autotest.alignment.verdict import live_of
-from ci_autotest.backends.mapping.table import MappingTable
-from ci_autotest.backends.mapping.translation import translated
+from ci_autotest.backends.eager.backend import TorchBackend
+from ci_autotest.backends.framework.mapping.table import MappingTable
+from ci_autotest.backends.framework.mapping.translation import translated
 from ci_autotest.backends.repro_notes import repro_note
-from ci_autotest.backends.torch_eager import TorchBackend
 from ci_autotest.kinds import CompileCandidate, TorchCandidate
 from ci_autotest.program.ir import PLACEHOLDER, TensorSpec
 from ci_autotest.program.json_values import plain_program

@@ -21,9 +21,9 @@ from ci_autotest import random_tensor, torch
 from ci_autotest.alignment.recordings import to_recording, with_expected
 from ci_autotest.alignment.tolerance_rules import Rules
 from ci_autotest.alignment.verdict import live_of
+from ci_autotest.backends.eager.backend import TorchBackend
 from ci_autotest.backends.repro_notes import repro_note
-from ci_autotest.backends.substitute import SubstituteBackend
-from ci_autotest.backends.torch_eager import TorchBackend
+from ci_autotest.backends.substitute.backend import SubstituteBackend
 from ci_autotest.kinds import AnyCandidate, CompileCandidate, FxCandidate, SubstituteCandidate, TorchCandidate
 from ci_autotest.program.note import note_of, plain_note
 from ci_autotest.program.repro.permissions import Permissions

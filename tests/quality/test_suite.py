@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 import ci_autotest.suite
+from ci_autotest.backends.eager.backend import TorchBackend
 from ci_autotest.backends.operators.identity import step_operator
-from ci_autotest.backends.torch_eager import TorchBackend
 from ci_autotest.discovery import families
 from ci_autotest.record.declaration import Declaration, declaration_of
 from ci_autotest.record.draw.profiles import ORDINARY, PROFILES

@@ -8,7 +8,7 @@ import pytest
 import torch as real
 
 from ci_autotest import operator, random, random_tensor
-from ci_autotest.backends.substitute import SubstituteBackend
+from ci_autotest.backends.substitute.backend import SubstituteBackend
 from ci_autotest.errors import AuthorError
 from tests.engine import run_test
 

@@ -9,8 +9,8 @@ import torch as real
 from torch import nn
 
 from ci_autotest import random_tensor
-from ci_autotest.backends.fx import FxBackend
-from ci_autotest.backends.torch_eager import TorchBackend
+from ci_autotest.backends.eager.backend import TorchBackend
+from ci_autotest.backends.fx.backend import FxBackend
 from ci_autotest.program.ir import PLACEHOLDER
 from tests.engine import judged, record, substitute
 

@@ -10,7 +10,7 @@ from ci_autotest.alignment.examination import TrialSides
 from ci_autotest.alignment.single_step import isolate, pruned
 from ci_autotest.alignment.verdict import judge_program, live_of
 from ci_autotest.backends.body_function import begun
-from ci_autotest.backends.torch_eager import TorchBackend
+from ci_autotest.backends.eager.backend import TorchBackend
 from ci_autotest.backends.trace import Raised, Trace
 from ci_autotest.errors import Unsupported, UnsupportedReason
 from ci_autotest.program.codegen import body_lines, setup_lines

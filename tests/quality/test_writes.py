@@ -8,8 +8,8 @@ from torch.nn import functional as F  # noqa: N812 - as everybody writes it
 
 from ci_autotest import random_tensor
 from ci_autotest import torch as traced
-from ci_autotest.backends.substitute import SubstituteBackend
-from ci_autotest.backends.written_inputs import check_names
+from ci_autotest.backends.substitute.backend import SubstituteBackend
+from ci_autotest.backends.substitute.written_inputs import check_names
 from ci_autotest.errors import ConfigError, UnsupportedReason
 from ci_autotest.values.kernel_scope import KernelScope
 from tests.engine import tried

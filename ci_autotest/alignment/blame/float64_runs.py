@@ -13,10 +13,10 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from ci_autotest.alignment.blame.random_rounding import Formula, RandomRounding
 from ci_autotest.alignment.elements import equal_or_nan, has_any, wide
+from ci_autotest.backends.eager.backend import TorchBackend
 from ci_autotest.backends.input_copies import laid_out
 from ci_autotest.backends.snapshots import observed
 from ci_autotest.backends.torch_constants import DTYPE_NAMES
-from ci_autotest.backends.torch_eager import TorchBackend
 from ci_autotest.backends.trace import overwritten
 from ci_autotest.program.edit import mapped_step, renumbered_step
 from ci_autotest.program.ir import CALL_METHOD, DType, Program, Ref, Step, TensorSpec

@@ -29,8 +29,8 @@ from ci_autotest.alignment.elements import (
     whole_distance,
     wide,
 )
+from ci_autotest.backends.eager.backend import TorchBackend
 from ci_autotest.backends.sameness import dense
-from ci_autotest.backends.torch_eager import TorchBackend
 from ci_autotest.program.ir import output_refs
 from ci_autotest.program.targets import last_name
 from ci_autotest.values.amounts import times_words, ulp_words

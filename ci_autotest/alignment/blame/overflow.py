@@ -21,7 +21,7 @@ from ci_autotest.alignment.blame.conditioning import moved_by_inputs
 from ci_autotest.alignment.blame.float64_runs import distance
 from ci_autotest.alignment.blame.random_rounding import OperatorMode
 from ci_autotest.alignment.elements import has_any, wide
-from ci_autotest.backends.torch_eager import TorchBackend
+from ci_autotest.backends.eager.backend import TorchBackend
 from ci_autotest.program.ir import output_refs
 from ci_autotest.values.dtypes import COMPLEX, FLOAT8, FLOATING, HALF
 

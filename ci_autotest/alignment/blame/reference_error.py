@@ -19,8 +19,8 @@ import torch
 from ci_autotest.alignment.blame.float64_runs import widened
 from ci_autotest.alignment.blame.overflow import in_range
 from ci_autotest.alignment.elements import equal_or_nan, wide
+from ci_autotest.backends.eager.backend import TorchBackend
 from ci_autotest.backends.torch_constants import DTYPE_NAMES
-from ci_autotest.backends.torch_eager import TorchBackend
 from ci_autotest.values.dtypes import ROUNDING
 from ci_autotest.values.tolerance import ERROR_FACTOR, Tolerance
 

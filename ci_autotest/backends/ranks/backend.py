@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 from ci_autotest.backends.protocol import Backend, out_of_scope
 from ci_autotest.backends.ranks.group import GroupTrace, WholeRuns
 from ci_autotest.backends.ranks.placement_draw import distributed
-from ci_autotest.backends.ranks.process_group import ProcessGroup, start_or_close
-from ci_autotest.backends.ranks.processes import Processes
-from ci_autotest.backends.ranks.rank_answer import DTensorRank
-from ci_autotest.backends.ranks.rank_device import COMMUNICATION
-from ci_autotest.backends.ranks.rank_server import RankServer
+from ci_autotest.backends.ranks.processes.dtensor_processes import Processes
+from ci_autotest.backends.ranks.processes.process_group import ProcessGroup, start_or_close
+from ci_autotest.backends.ranks.processes.rank_answer import DTensorRank
+from ci_autotest.backends.ranks.processes.rank_device import COMMUNICATION
+from ci_autotest.backends.ranks.processes.rank_server import RankServer
 from ci_autotest.backends.ranks.simulation import Simulation
 from ci_autotest.backends.torch_steps import TorchSteps
 from ci_autotest.errors import UnavailableError, Unsupported, UnsupportedReason
@@ -27,9 +27,9 @@ if TYPE_CHECKING:
     from ci_autotest.backends.protocol import Enter, Submission
     from ci_autotest.backends.ranks.group import Group
     from ci_autotest.backends.ranks.placement_draw import Meshes
-    from ci_autotest.backends.ranks.process_group import Launcher
-    from ci_autotest.backends.ranks.worker_side import WorkerSide
+    from ci_autotest.backends.ranks.processes.process_group import Launcher
     from ci_autotest.backends.trace import Attempt, Trace
+    from ci_autotest.backends.worker_side import WorkerSide
     from ci_autotest.program.ir import Program
     from ci_autotest.values.schedule import Ability
 

@@ -19,14 +19,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from ci_autotest.backends.framework.backend import RemoteBackend
+from ci_autotest.backends.framework.process import START_S, HostLostError, HostProcess
+from ci_autotest.backends.framework.response import recorded_step
+from ci_autotest.backends.framework.response_trace import ResponseTrace
 from ci_autotest.backends.ranks.host_answers import WHOLE_PASS, Frame, InvalidAnswerError, agreed, of_invalid, of_lost
 from ci_autotest.backends.ranks.placement_draw import Meshes, distributed
-from ci_autotest.backends.ranks.process_activity import ActivityWatch
-from ci_autotest.backends.ranks.worker_side import ALONE, WorkerSide
-from ci_autotest.backends.remote.backend import RemoteBackend
-from ci_autotest.backends.remote.process import START_S, HostLostError, HostProcess
-from ci_autotest.backends.remote.response import recorded_step
-from ci_autotest.backends.remote.response_trace import ResponseTrace
+from ci_autotest.backends.ranks.processes.process_activity import ActivityWatch
+from ci_autotest.backends.worker_side import ALONE, WorkerSide
 from ci_autotest.errors import UnavailableError, Unsupported, UnsupportedReason
 from ci_autotest.program.distribution import FEWEST, REPLICATE, Distribution, dimension_of, is_placement
 
@@ -34,10 +34,10 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
     from contextlib import AbstractContextManager
 
-    from ci_autotest.backends.mapping.translation import Translator
+    from ci_autotest.backends.framework.interpreter import HostHello, Interpreter
+    from ci_autotest.backends.framework.mapping.translation import Translator
+    from ci_autotest.backends.framework.response import Reader
     from ci_autotest.backends.protocol import Enter, Submission
-    from ci_autotest.backends.remote.interpreter import HostHello, Interpreter
-    from ci_autotest.backends.remote.response import Reader
     from ci_autotest.backends.trace import Attempt, RankFault, Trace
     from ci_autotest.program.ir import Program, Step, TensorSpec
     from ci_autotest.program.note import HostNote

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
 
+from ci_autotest.backends.framework.response import HostAnswer, ResponseError
 from ci_autotest.backends.ranks.ranks import ALL_AGREE, numbered, other_bits
-from ci_autotest.backends.remote.response import HostAnswer, ResponseError
 from ci_autotest.backends.trace import RankFault
 from ci_autotest.host.loop import IN_BACKWARD
 

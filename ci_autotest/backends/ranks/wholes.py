@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import torch
 from torch.distributed.tensor import DTensor
 
+from ci_autotest.backends.framework.response import ResponseModule
 from ci_autotest.backends.ranks.parts import distribution_of, part_of
 from ci_autotest.backends.ranks.ranks import PartError, numbered, other_bits
-from ci_autotest.backends.remote.response import ResponseModule
 from ci_autotest.backends.sameness import is_same
 from ci_autotest.program.distribution import local_shapes
 

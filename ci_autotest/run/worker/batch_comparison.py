@@ -13,8 +13,8 @@ from ci_autotest.alignment.aligned_errors import errors_of
 from ci_autotest.alignment.cases import ALIGNED, aligned_in_batch, judge_case, settled
 from ci_autotest.alignment.recalls import has_repeated_backward, is_to_be_repeated, repeated
 from ci_autotest.alignment.verdict import Judged, judged_operators, judged_with_guard, live_of
+from ci_autotest.backends.framework.process import HostLostError
 from ci_autotest.backends.protocol import each_step, out_of_scope
-from ci_autotest.backends.remote.process import HostLostError
 from ci_autotest.errors import AuthorError
 from ci_autotest.run.worker.batch import BatchVerdicts
 from ci_autotest.run.worker.gpu import retire_if_spoiled

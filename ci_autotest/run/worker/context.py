@@ -23,11 +23,11 @@ from ci_autotest.backends.devices import (
     prove,
     versions,
 )
+from ci_autotest.backends.eager.backend import TorchBackend
 from ci_autotest.backends.operators.identity import operator_of, refuse_unknown_rows
 from ci_autotest.backends.operators.user_operators import is_module_class
 from ci_autotest.backends.registry import build
-from ci_autotest.backends.torch_eager import TorchBackend
-from ci_autotest.backends.written_inputs import check_names
+from ci_autotest.backends.substitute.written_inputs import check_names
 from ci_autotest.config import of_reference
 from ci_autotest.config.known_differences import accepted_by
 from ci_autotest.errors import ConfigError, MissingNameError, UnavailableError

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from ci_autotest.backends.framework.process import HostLostError
 from ci_autotest.backends.operators.identity import spelled, step_operator
-from ci_autotest.backends.remote.process import HostLostError
 from ci_autotest.errors import AuthorError, error_text
 from ci_autotest.values.verdict import Misalignment, Result, Verdict
 

@@ -12,11 +12,11 @@ import torch
 
 from ci_autotest.alignment.fast_path import is_surely_aligned, surely_aligned_by_bytes
 from ci_autotest.alignment.tolerance_rules import Rules
-from ci_autotest.backends.mapping.translation import Translated
-from ci_autotest.backends.remote.request import HostMessage
-from ci_autotest.backends.remote.response import fill, readers_of
-from ci_autotest.backends.remote.response_trace import ResponseTrace
-from ci_autotest.backends.torch_eager import TorchBackend
+from ci_autotest.backends.eager.backend import TorchBackend
+from ci_autotest.backends.framework.mapping.translation import Translated
+from ci_autotest.backends.framework.request import HostMessage
+from ci_autotest.backends.framework.response import fill, readers_of
+from ci_autotest.backends.framework.response_trace import ResponseTrace
 from ci_autotest.backends.trace import Attempt
 from ci_autotest.host.frameworks.torch_like import TorchLike
 from ci_autotest.host.loop import RequestHandler

@@ -12,7 +12,7 @@ from ci_autotest.alignment.blame import float64_runs
 from ci_autotest.alignment.blame.float64_runs import Float64Question, Float64Runs
 from ci_autotest.alignment.blame.random_rounding import Formula
 from ci_autotest.alignment.verdict import live_of
-from ci_autotest.backends.torch_eager import TorchBackend
+from ci_autotest.backends.eager.backend import TorchBackend
 from tests.engine import judged, record, substitute
 
 BITS = 24

@@ -19,7 +19,7 @@ from ci_autotest.alignment.blame.float64_runs import Float64Runs, widened
 from ci_autotest.alignment.blame.reference_error import allowed_by
 from ci_autotest.alignment.blame.rounding import Errors, excuse_by_reference
 from ci_autotest.alignment.verdict import live_of
-from ci_autotest.backends.torch_eager import TorchBackend
+from ci_autotest.backends.eager.backend import TorchBackend
 from ci_autotest.values.tolerance import tolerance_for
 from tests.engine import record
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ci_autotest.backends.mapping.argument_binding import Binder, arguments, is_same
+from ci_autotest.backends.operators.argument_binding import Binder, arguments, is_same
 from ci_autotest.backends.operators.identity import step_operator
 from ci_autotest.errors import UnsupportedError
 from ci_autotest.program.ir import CALL_FUNCTION, CALL_METHOD, Device, DType, FrameworkConstant, List, Ref, Step

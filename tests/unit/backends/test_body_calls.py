@@ -10,10 +10,10 @@ import torch as real
 from ci_autotest import random_tensor, torch
 from ci_autotest.backends.body_call import BodyCalls, versions
 from ci_autotest.backends.body_function import begun, prepared
-from ci_autotest.backends.export import ExportBackend
-from ci_autotest.backends.fx import FxBackend
+from ci_autotest.backends.compilers.export import ExportBackend
+from ci_autotest.backends.eager.backend import TorchBackend
+from ci_autotest.backends.fx.backend import FxBackend
 from ci_autotest.backends.protocol import Backend
-from ci_autotest.backends.torch_eager import TorchBackend
 from tests.engine import record, substitute
 
 if TYPE_CHECKING:

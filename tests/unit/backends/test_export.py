@@ -6,10 +6,10 @@ import pytest
 import torch
 from torch.onnx.errors import OnnxExporterError, UnsupportedOperatorError
 
-from ci_autotest.backends.export import ExportBackend
-from ci_autotest.backends.exported_body import ExportedBody
-from ci_autotest.backends.exporters.onnx import reason
-from ci_autotest.backends.exporters.user_function import UserExporter
+from ci_autotest.backends.compilers.export import ExportBackend
+from ci_autotest.backends.compilers.exported_body import ExportedBody
+from ci_autotest.backends.compilers.onnx import reason
+from ci_autotest.backends.compilers.user_exporter import UserExporter
 from ci_autotest.errors import UnavailableError
 
 

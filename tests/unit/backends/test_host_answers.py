@@ -6,8 +6,8 @@ import json
 
 import pytest
 
+from ci_autotest.backends.framework.response import ResponseError
 from ci_autotest.backends.ranks.host_answers import WHOLE_PASS, Frame, agreed, of_lost
-from ci_autotest.backends.remote.response import ResponseError
 
 NOTHING = {
     "values": [], "copies": [], "gradients": [], "failure": None, "backward_failure": None, "lacking": None,

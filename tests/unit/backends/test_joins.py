@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from ci_autotest.backends.ranks.joins import Join, joined
+from ci_autotest.backends.ranks.training.joins import Join, joined
 from ci_autotest.repro_functions import shared_batch
 
 SHARES = [0.5, 0.3, 0.2]

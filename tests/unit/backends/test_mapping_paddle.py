@@ -4,7 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from ci_autotest.backends.mapping.table import ADAPTERS, ADAPTERS_FOLDER, TABLES, _functions, load_table, read_table
+from ci_autotest.backends.framework.mapping.table import (
+    ADAPTERS,
+    ADAPTERS_FOLDER,
+    TABLES,
+    _functions,
+    load_table,
+    read_table,
+)
 from ci_autotest.errors import ConfigError
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from ci_autotest.backends.mapping.table import TABLES, MappingRow, load_table, read_table
+from ci_autotest.backends.framework.mapping.table import TABLES, MappingRow, load_table, read_table
 from ci_autotest.errors import ConfigError
 
 HEAD = 'framework: toy\nversion: "1.0"\nnamespace: toy\n'

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from ci_autotest.backends.ranks import rank_server
-from ci_autotest.backends.ranks.module_backend import ModuleBackend
+from ci_autotest.backends.ranks.processes import rank_server
+from ci_autotest.backends.ranks.training.module_backend import ModuleBackend
 from ci_autotest.errors import UnavailableError
 
 

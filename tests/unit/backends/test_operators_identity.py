@@ -14,7 +14,7 @@ from ci_autotest.backends.operators.identity import (
     spellings,
     step_operator,
 )
-from ci_autotest.backends.substitute import called_operator
+from ci_autotest.backends.substitute.backend import called_operator
 from ci_autotest.backends.torch_steps import resolve
 from ci_autotest.errors import ProgramError
 from ci_autotest.program.ir import CALL_FUNCTION, CALL_METHOD, CALL_MODULE, GET_ATTR, Ref, Step

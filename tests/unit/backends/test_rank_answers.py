@@ -10,10 +10,10 @@ import torch
 
 import ci_autotest
 from ci_autotest.backends.ranks.placement_draw import Meshes, distributed
-from ci_autotest.backends.ranks.process_group import RankLoss, RankMessage, Stuck
-from ci_autotest.backends.ranks.processes import Processes
-from ci_autotest.backends.ranks.rank_answer import Plain, Raise, RankAnswer, Whole
-from ci_autotest.backends.ranks.rank_process import Place
+from ci_autotest.backends.ranks.processes.dtensor_processes import Processes
+from ci_autotest.backends.ranks.processes.process_group import RankLoss, RankMessage, Stuck
+from ci_autotest.backends.ranks.processes.rank_answer import Plain, Raise, RankAnswer, Whole
+from ci_autotest.backends.ranks.processes.rank_process import Place
 from ci_autotest.errors import Unsupported, UnsupportedReason
 from ci_autotest.program.distribution import Distribution
 from tests.engine import record

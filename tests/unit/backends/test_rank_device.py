@@ -12,8 +12,8 @@ from ci_autotest.backends.devices import device_of, lacking
 from ci_autotest.backends.input_copies import CPU
 from ci_autotest.backends.ranks.backend import DTensorBackend
 from ci_autotest.backends.ranks.placement_draw import Meshes
-from ci_autotest.backends.ranks.rank_device import check_devices, device_of_rank, finish, group_of
-from ci_autotest.backends.ranks.rank_process import RankWatch
+from ci_autotest.backends.ranks.processes.rank_device import check_devices, device_of_rank, finish, group_of
+from ci_autotest.backends.ranks.processes.rank_process import RankWatch
 from ci_autotest.backends.ranks.refusals import refusal_of_ranks
 from ci_autotest.backends.registry import build
 from ci_autotest.backends.repro_notes import repro_note

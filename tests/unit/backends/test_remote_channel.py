@@ -6,9 +6,9 @@ import json
 
 import pytest
 
-from ci_autotest.backends.remote.backend import Channel
-from ci_autotest.backends.remote.request import HostMessage
-from ci_autotest.backends.remote.response import ResponseError
+from ci_autotest.backends.framework.backend import Channel
+from ci_autotest.backends.framework.request import HostMessage
+from ci_autotest.backends.framework.response import ResponseError
 from ci_autotest.host.loop import NOWHERE
 
 

@@ -9,7 +9,7 @@ import struct
 import pytest
 import torch
 
-from ci_autotest.backends.remote.response import ResponseError, about_of, failure_of, fill, readers_of
+from ci_autotest.backends.framework.response import ResponseError, about_of, failure_of, fill, readers_of
 from ci_autotest.backends.sameness import byte_view
 from ci_autotest.backends.trace import Failure, Trace
 

@@ -11,8 +11,9 @@ from torch.nn import functional as F  # noqa: N812 - as everybody writes it
 
 from ci_autotest import random_tensor, torch
 from ci_autotest.backends.devices import prove
+from ci_autotest.backends.function_paths import load_function
 from ci_autotest.backends.registry import build
-from ci_autotest.backends.substitute import SubstituteBackend, load_function
+from ci_autotest.backends.substitute.backend import SubstituteBackend
 from ci_autotest.doc_links import Page, more
 from ci_autotest.errors import UnavailableError, UnsupportedReason
 from ci_autotest.kinds import SubstituteCandidate

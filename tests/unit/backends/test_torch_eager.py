@@ -6,9 +6,9 @@ import pytest
 import torch as real
 
 from ci_autotest import random_tensor, torch
+from ci_autotest.backends.eager.backend import TorchBackend
 from ci_autotest.backends.input_copies import place
 from ci_autotest.backends.snapshots import observed
-from ci_autotest.backends.torch_eager import TorchBackend
 from ci_autotest.backends.torch_steps import TorchSteps
 from ci_autotest.program.ir import CALL_FUNCTION, OUTPUT, PLACEHOLDER, Program, Ref, Step, TensorSpec
 from tests.engine import record, substitute

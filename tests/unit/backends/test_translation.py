@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from ci_autotest import torch as recorded
-from ci_autotest.backends.mapping.table import read_table
-from ci_autotest.backends.mapping.translation import Translator, translated
+from ci_autotest.backends.framework.mapping.table import read_table
+from ci_autotest.backends.framework.mapping.translation import Translator, translated
 from ci_autotest.errors import UnsupportedError
 from ci_autotest.program.ir import (
     CALL_FUNCTION,

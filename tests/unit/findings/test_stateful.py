@@ -9,7 +9,7 @@ from ci_autotest.alignment.cases import differentiate
 from ci_autotest.alignment.probe import probe_of
 from ci_autotest.alignment.recordings import to_live, to_recording, with_expected
 from ci_autotest.alignment.verdict import live_of
-from ci_autotest.backends.torch_eager import TorchBackend
+from ci_autotest.backends.eager.backend import TorchBackend
 from ci_autotest.findings.stateful import OF_PROBES, _called, _part
 from ci_autotest.program.check import check_program
 from ci_autotest.program.ir import Ref

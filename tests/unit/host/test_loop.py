@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 import torch
 
-from ci_autotest.backends.mapping.translation import Translated
-from ci_autotest.backends.remote.request import HostMessage
-from ci_autotest.backends.remote.response_trace import ResponseTrace
+from ci_autotest.backends.framework.mapping.translation import Translated
+from ci_autotest.backends.framework.request import HostMessage
+from ci_autotest.backends.framework.response_trace import ResponseTrace
 from ci_autotest.host.frameworks.torch_like import TorchLike
 from ci_autotest.host.loop import NOWHERE, WAITING_BYTES, RequestHandler
 from ci_autotest.program.ir import CALL_FUNCTION, OUTPUT, PLACEHOLDER, Program, Ref, Step, TensorSpec

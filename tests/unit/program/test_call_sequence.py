@@ -13,7 +13,7 @@ from ci_autotest.alignment.cases import differentiate
 from ci_autotest.alignment.fast_path import is_surely_aligned
 from ci_autotest.alignment.probe import is_telling, probe_of
 from ci_autotest.alignment.tolerance_rules import Rules
-from ci_autotest.backends.torch_eager import TorchBackend
+from ci_autotest.backends.eager.backend import TorchBackend
 from ci_autotest.backends.trace import Attempt
 from ci_autotest.program.call_probe import CALLS, rewritten
 from ci_autotest.program.call_sequence import is_repeatable

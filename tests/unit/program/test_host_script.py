@@ -11,7 +11,7 @@ from dataclasses import replace
 import msgspec
 import pytest
 
-from ci_autotest.backends.mapping.table import load_table
+from ci_autotest.backends.framework.mapping.table import load_table
 from ci_autotest.errors import ProgramError
 from ci_autotest.program.function_source import definitions
 from ci_autotest.program.ir import CALL_FUNCTION, OUTPUT, PLACEHOLDER, Program, Ref, Step, TensorSpec

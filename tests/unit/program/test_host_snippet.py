@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pytest
 
-from ci_autotest.backends.mapping.table import load_table
+from ci_autotest.backends.framework.mapping.table import load_table
 from ci_autotest.config.called_names import called_names
 from ci_autotest.program.ir import (
     CALL_FUNCTION,

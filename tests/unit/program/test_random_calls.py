@@ -9,7 +9,7 @@ import pytest
 from torch import nn
 
 from ci_autotest import random_tensor
-from ci_autotest.backends.torch_eager import TorchBackend
+from ci_autotest.backends.eager.backend import TorchBackend
 from ci_autotest.program.ir import CALL_FUNCTION, CALL_METHOD, CALL_MODULE, OUTPUT, List, Program, Ref, Step
 from ci_autotest.program.random_calls import _QUIET, _SHARES, draws, seeds_of
 from tests.engine import judged, record

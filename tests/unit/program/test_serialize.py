@@ -11,7 +11,7 @@ from safetensors.torch import load
 from ci_autotest import cpu_device, random_tensor, torch
 from ci_autotest.alignment.recordings import to_live, to_recording, with_expected
 from ci_autotest.alignment.verdict import live_of
-from ci_autotest.backends.torch_eager import TorchBackend
+from ci_autotest.backends.eager.backend import TorchBackend
 from ci_autotest.errors import ProgramError
 from ci_autotest.program.note import FxNote, Note, note_of
 from ci_autotest.program.recording import Recording

@@ -14,8 +14,8 @@ import torch as real
 from ci_autotest import random_tensor, torch
 from ci_autotest.alignment.recordings import to_recording, with_expected
 from ci_autotest.alignment.verdict import live_of
+from ci_autotest.backends.eager.backend import TorchBackend
 from ci_autotest.backends.repro_notes import repro_note
-from ci_autotest.backends.torch_eager import TorchBackend
 from ci_autotest.errors import ProgramError
 from ci_autotest.kinds import CompileCandidate, OnnxRuntimeCandidate, SubstituteCandidate, TorchCandidate
 from ci_autotest.program.note import note_of, plain_note

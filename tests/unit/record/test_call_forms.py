@@ -9,7 +9,7 @@ import pytest
 import torch as real
 
 from ci_autotest import random_tensor, torch
-from ci_autotest.backends.torch_eager import TorchBackend
+from ci_autotest.backends.eager.backend import TorchBackend
 from ci_autotest.program.ir import PLACEHOLDER
 from ci_autotest.record.call_forms import FORMS
 from tests.engine import judged, record, substitute

@@ -6,7 +6,7 @@ import pytest
 import torch as real
 
 from ci_autotest import random_tensor, torch
-from ci_autotest.backends.torch_eager import TorchBackend
+from ci_autotest.backends.eager.backend import TorchBackend
 from ci_autotest.program.codegen import body_lines, setup_lines
 from ci_autotest.program.ir import PLACEHOLDER
 from tests.engine import Rules, record, tried

@@ -7,7 +7,7 @@ import pytest
 import torch as real
 
 from ci_autotest import autotest, cpu_device, gpu_device, random_tensor, torch
-from ci_autotest.backends.torch_eager import TorchBackend
+from ci_autotest.backends.eager.backend import TorchBackend
 from ci_autotest.errors import AuthorError, UnsupportedReason
 from ci_autotest.program.codegen import body_lines
 from tests.engine import Rules, record, substitute, tried

@@ -11,7 +11,7 @@ import torch as real
 from ci_autotest import random_tensor, torch
 from ci_autotest.alignment.recordings import to_recording
 from ci_autotest.alignment.verdict import live_of
-from ci_autotest.backends.torch_eager import TorchBackend
+from ci_autotest.backends.eager.backend import TorchBackend
 from ci_autotest.errors import AuthorError
 from ci_autotest.program.codegen import body_lines
 from ci_autotest.program.repro.script_facts import ScriptFacts

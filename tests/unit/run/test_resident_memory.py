@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from ci_autotest.backends.ranks.process_activity import has_ended
+from ci_autotest.backends.ranks.processes.process_activity import has_ended
 from ci_autotest.run.resident_memory import Excess, MemoryWatch
 from ci_autotest.values.process_memory import share_bytes
 from tests.projects import wait_until

@@ -1,0 +1,1 @@
+"""Eager PyTorch: the reference, and the candidates that are PyTorch on another device."""

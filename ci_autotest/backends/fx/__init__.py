@@ -1,0 +1,1 @@
+"""Candidates that are a graph pass: programs as graphs of torch.fx."""

@@ -1,0 +1,1 @@
+"""Ranks that share the batch of a module, and what they are held against."""
