@@ -162,7 +162,7 @@ def test_group__shrunk_program_lies_on_two_ranks__runs_on_two_and_the_next_on_al
     ]
 
     assert seen == ["rank 1 holds other bits than rank 0", "rank 3 holds other bits than ranks 0, 1 and 2"]
-    assert groups[4].repro_note(on_two, attempt.sources)["ranks"] == 2
+    assert groups[4].repro_note(on_two, attempt.sources).ranks == 2
 
 
 @pytest.mark.parametrize(
