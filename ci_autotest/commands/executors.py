@@ -11,6 +11,7 @@ from ci_autotest.run import machine_resources
 from ci_autotest.run.executor import Executor, LocalExecutor
 from ci_autotest.run.fork_client import ForkClient, preloaded
 from ci_autotest.run.process import Limits
+from ci_autotest.run.sandbox_servers import SandboxStarter
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -31,16 +32,20 @@ class Means(NamedTuple):
         executor: Starts workers.
         fork_client: Starts fresh processes on this machine, for example to run a repro alone.
         notes: Sentences about what could not be used; they grow while workers start.
+        sandboxes: Servers of the candidates in sandboxes.
     """
 
     executor: Executor
     fork_client: ForkClient
     notes: Sequence[str] = ()
+    sandboxes: SandboxStarter | None = None
 
     def close(self) -> None:
-        """End the processes that both hold."""
+        """End the processes that they hold."""
         self.fork_client.close()
         self.executor.close()
+        if self.sandboxes is not None:
+            self.sandboxes.close()
 
 
 class Surroundings(NamedTuple):
@@ -107,8 +112,10 @@ def local_means(
         raise UsageError(message)
     slots = machine_resources.slots(workers, cores, devices, _gpus_together(request, len(devices)))
     limits = Limits(_silence_s(request), memory_limit(request, len(slots)), echo)
-    fork_client = ForkClient(environ, limits, preloaded(request.candidates), slots[0])
-    return Means(LocalExecutor(fork_client, slots), fork_client)
+    sandboxes = SandboxStarter(request.candidates, request.root, environ, limits.memory_bytes)
+    added = [{**slot, **sandboxes.variables} for slot in slots]
+    fork_client = ForkClient(environ, limits, preloaded(request.candidates), added[0])
+    return Means(LocalExecutor(fork_client, added), fork_client, sandboxes=sandboxes)
 
 
 @contextmanager

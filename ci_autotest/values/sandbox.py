@@ -17,10 +17,12 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+import msgspec
+
 from ci_autotest.errors import UnavailableError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
 #: What a host may learn from its environment; the rest could name files, tokens and addresses.
 _KEPT_VARIABLES: Final = ("LANG", "LC_ALL", "LD_LIBRARY_PATH", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "PATH", "TZ")
@@ -31,11 +33,38 @@ _SYSTEM: Final = (
 )  # fmt: skip
 _PACKAGE: Final = Path(__file__).resolve().parents[1]
 _TRIED_S: Final = 20
+_NOBODY: Final = "65534"
 
 
-def kept_environ() -> dict[str, str]:
-    """Return the environment of a sandbox's process: what is not in it cannot be read there, in ``/proc`` either."""
-    return {name: os.environ[name] for name in _KEPT_VARIABLES if name in os.environ}
+#: The environment variable of a worker that holds ``SandboxServers`` as JSON.
+SANDBOX_SERVERS: Final = "CI_AUTOTEST_SANDBOX_SERVERS"
+
+
+class SandboxServers(msgspec.Struct, frozen=True, kw_only=True):
+    """The servers from which a worker gets hosts in a sandbox, within milliseconds.
+
+    Attributes:
+        addresses: Path of the socket by the name of the candidate.
+        memory_bytes: Memory that a host may hold; 0: no limit.
+    """
+
+    addresses: dict[str, str]
+    memory_bytes: int = 0
+
+
+def kept_environ(environ: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Return the environment of a sandbox's process: what is not in it cannot be read there, in ``/proc`` either.
+
+    Args:
+        environ: What it is taken from; ``None`` for this process's.
+    """
+    given = os.environ if environ is None else environ
+    return {name: given[name] for name in _KEPT_VARIABLES if name in given}
+
+
+def seen_folders(folders: Sequence[str], root: Path) -> tuple[str, ...]:
+    """Return the folders that a candidate's row names, which are relative to the configuration's."""
+    return tuple(str((root / folder).resolve()) for folder in folders)
 
 
 def sandboxed(folders: Sequence[str]) -> list[str]:
@@ -48,6 +77,8 @@ def sandboxed(folders: Sequence[str]) -> list[str]:
         UnavailableError: Bubblewrap is not installed, or the system allows no namespaces.
     """
     words = [_bubblewrap(), "--unshare-all", "--die-with-parent", "--new-session", "--cap-drop", "ALL", "--clearenv"]
+    # Without rights, a process that is root there could make no namespaces of its own (user_namespaces(7)).
+    words += ["--uid", _NOBODY, "--gid", _NOBODY]
     for place in [*_SYSTEM, *_pythons(), str(_PACKAGE), *folders]:
         words += ["--ro-bind-try", place, place]
     home = "/tmp"  # noqa: S108 - the sandbox's own

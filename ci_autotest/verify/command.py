@@ -22,7 +22,16 @@ from ci_autotest.errors import UsageError
 from ci_autotest.report.finding_folders import check_writable
 from ci_autotest.values.sandbox import sandboxed
 from ci_autotest.verify.report import write_report
-from ci_autotest.verify.subject import InspectorCommand, Pair, common_name, copied, inspected, place_of, write_project
+from ci_autotest.verify.subject import (
+    InspectorCommand,
+    Pair,
+    common_name,
+    copied,
+    inspected,
+    place_of,
+    stated_name,
+    write_project,
+)
 from ci_autotest.verify.verdict import STATUSES, Authenticity, judged, public, rejected, signed, undecided
 from ci_autotest.version import VERSION
 
@@ -117,6 +126,9 @@ def _verdict(
             InspectorCommand(before, options.is_forward_only),
             InspectorCommand((), options.is_forward_only),
         )
+        if not reference.name and not own.name:
+            name = stated_name((reference.file, own.file))
+            reference, own = reference._replace(name=name), own._replace(name=name)
         about = inspected(reference, outside)
         if about.error:
             return undecided(f"the reference cannot be used: {about.error}", **facts), None

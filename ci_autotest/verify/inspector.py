@@ -39,19 +39,25 @@ class UnusableFileError(Exception):
     """A file that cannot be verified as it is."""
 
 
+def _dispatched(self: Census, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:  # noqa: ARG001 - torch's
+    name = func._schema.name.partition("::")[2].strip("_")  # noqa: SLF001 - an overload has no public name
+    is_plain = name in PLAIN or name.removesuffix("_like").removesuffix("_strided") in PLAIN
+    if func.namespace in ("aten", "prims") and not is_plain:
+        self.calls.add(name)
+    return func(*args, **(kwargs or {}))
+
+
 class Census(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """The operators of torch that run, but for plain ones."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.calls: set[str] = set()
+        if "torch._dynamo" not in sys.modules:
+            # As if it was hidden from Dynamo already, which would be imported for that, in a second.
+            setattr(_dispatched, "__dynamo_disable", _dispatched)
 
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        name = func._schema.name.partition("::")[2].strip("_")  # noqa: SLF001 - an overload has no public name
-        is_plain = name in PLAIN or name.removesuffix("_like").removesuffix("_strided") in PLAIN
-        if func.namespace in ("aten", "prims") and not is_plain:
-            self.calls.add(name)
-        return func(*args, **(kwargs or {}))
+    __torch_dispatch__ = _dispatched
 
 
 def loaded(path: str) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import keyword
 import os
@@ -13,7 +14,7 @@ import sysconfig
 import tempfile
 from importlib.machinery import PathFinder
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
 
@@ -21,7 +22,12 @@ from ci_autotest.errors import UsageError
 from ci_autotest.kinds import SubstituteCandidate
 from ci_autotest.values.sandbox import kept_environ
 
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
 _INSPECTOR: Final = Path(__file__).with_name("inspector.py")
+#: Functions that describe a problem and solve none, as ``inspector.py`` has them.
+HELPERS: Final = ("get_inputs", "get_init_inputs")
 #: Seconds that a file may take to be imported and looked at.
 _INSPECTED_S: Final = 120
 #: Bytes that a file may print while it is looked at, and of these those that are read.
@@ -185,6 +191,34 @@ class Pair(NamedTuple):
     about: Description
     candidate_kind: str
     has_parameters: bool
+
+
+def stated_name(files: Sequence[Path]) -> str:
+    """Return the one public name that all files bind, if each binds it by ``def``; empty if that is not so plain.
+
+    Files are only read: to look at them takes a process and an import of torch each.
+    """
+    bound: list[dict[str, bool]] = []
+    for file in files:
+        try:
+            statements = ast.parse(file.read_bytes()).body
+        except (OSError, SyntaxError, ValueError):
+            return ""
+        names = {node.name: True for node in statements if isinstance(node, ast.FunctionDef)}
+        others = [name for statement in statements for name in _names_bound(statement)]
+        bound.append({**names, **dict.fromkeys(others, False)})
+    common = [name for name in bound[0] if all(name in names for names in bound) and name not in HELPERS]
+    public = [name for name in common if not name.startswith("_")]
+    return public[0] if len(public) == 1 and all(names[public[0]] for names in bound) else ""
+
+
+def _names_bound(statement: ast.stmt) -> list[str]:
+    """Return what a statement binds otherwise than by ``def``; names that are imported are none of the file's."""
+    if isinstance(statement, ast.FunctionDef | ast.Import | ast.ImportFrom):
+        return []
+    if isinstance(statement, ast.ClassDef):
+        return [statement.name]
+    return [node.id for node in ast.walk(statement) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)]
 
 
 def common_name(reference: Description, candidate: Description) -> str:

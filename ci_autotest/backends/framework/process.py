@@ -20,6 +20,7 @@ import msgspec
 
 from ci_autotest.backends.forks import ForkedProcess, fork
 from ci_autotest.backends.framework.interpreter import HostHello
+from ci_autotest.backends.framework.sandboxed_host import SandboxedHost, served_host
 from ci_autotest.errors import AutotestError, UnavailableError
 from ci_autotest.host.main import BOOT, PLACE_BYTES, main
 from ci_autotest.host.wire import GoneError, SilentError, Wire, WireError
@@ -116,15 +117,7 @@ class HostProcess:
             words = [*map(str, descriptors), interpreter.module, interpreter.device]
             words += [str(int(interpreter.is_rank)), kernels, *interpreter.folders]
             try:
-                self._process = (
-                    _forked(words, descriptors, self._printed.fileno())
-                    if forks
-                    else subprocess.Popen(
-                        interpreter.command(["-I", "-c", BOOT, _PACKAGE, *words]),
-                        stdin=subprocess.DEVNULL, stdout=self._printed, stderr=self._printed, pass_fds=descriptors,
-                        env=interpreter.environ(),
-                    )
-                )  # fmt: skip
+                self._process = self._started(words, descriptors, forks=forks)
             except OSError as error:
                 os.close(read_fd)
                 os.close(write_fd)
@@ -138,6 +131,25 @@ class HostProcess:
         self.hello = HostHello()
         if waits:
             self.greet()
+
+    def _started(
+        self, words: list[str], descriptors: tuple[int, ...], *, forks: bool
+    ) -> ForkedProcess | SandboxedHost | subprocess.Popen[bytes]:
+        interpreter = self._interpreter
+        if forks:
+            return _forked(words, descriptors, self._printed.fileno())
+        if interpreter.sandbox:
+            own = words[len(descriptors) :]
+            served = served_host(
+                interpreter.candidate, own, interpreter.environ(), (*descriptors, self._printed.fileno())
+            )
+            if served is not None:
+                return served
+        return subprocess.Popen(
+            interpreter.command(["-I", "-c", BOOT, _PACKAGE, *words]),
+            stdin=subprocess.DEVNULL, stdout=self._printed, stderr=self._printed, pass_fds=descriptors,
+            env=interpreter.environ(),
+        )  # fmt: skip
 
     def greet(self) -> None:
         """Wait for the message that the host sends when it has imported its framework.

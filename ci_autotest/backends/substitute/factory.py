@@ -15,7 +15,7 @@ from ci_autotest.backends.substitute.backend import SubstituteBackend
 from ci_autotest.backends.substitute.isolated_kernels import IsolatedBackend
 from ci_autotest.errors import ConfigError, ProgramError, UnavailableError
 from ci_autotest.program.targets import is_own
-from ci_autotest.values.sandbox import sandboxed
+from ci_autotest.values.sandbox import sandboxed, seen_folders
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -40,7 +40,7 @@ def make_substitute(candidate: SubstituteCandidate, setting: BackendSetting) -> 
 def _isolated(candidate: SubstituteCandidate, setting: BackendSetting) -> IsolatedBackend:
     _refuse_classes(candidate)
     root = Path(setting.folders[0]) if setting.folders else Path.cwd()
-    seen = tuple(str((root / folder).resolve()) for folder in candidate.sandbox or ())
+    seen = seen_folders(candidate.sandbox or (), root)
     interpreter = Interpreter(
         candidate.name, sys.executable, "torch", setting.device, env=candidate.env,
         folders=seen if candidate.is_sandboxed else setting.host_folders,

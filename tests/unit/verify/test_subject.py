@@ -10,7 +10,16 @@ from typing import Any
 import pytest
 
 from ci_autotest.errors import UsageError
-from ci_autotest.verify.subject import Description, Pair, SubjectPlace, common_name, copied, place_of, write_project
+from ci_autotest.verify.subject import (
+    Description,
+    Pair,
+    SubjectPlace,
+    common_name,
+    copied,
+    place_of,
+    stated_name,
+    write_project,
+)
 
 TENSOR = {"shape": [16, 32], "dtype": "float32", "ends": [-1.0, 1.0]}
 
@@ -123,3 +132,25 @@ def test_common_name__one_name_in_both__is_meant():
     assert common_name(both, Description(callables={"f": "function", "other": "function"})) == "f"
     with pytest.raises(UsageError, match="REFERENCE defines f, helper, CANDIDATE nothing"):
         common_name(both, Description())
+
+
+@pytest.mark.parametrize(
+    ("reference", "candidate", "name"),
+    [
+        ("def f(x): pass\ndef get_inputs(): pass", "def f(x): pass\ndef own(): pass", "f"),
+        ("def f(x): pass", "f = print", ""),
+        ("def f(x): pass\ndef g(x): pass", "def f(x): pass\ndef g(x): pass", ""),
+        ("def f(x): pass\ng = 1", "def f(x): pass\nfor g in (): pass", ""),
+        ("class Model: pass", "class ModelNew: pass", ""),
+        ("from a import f", "def f(x): pass", ""),
+        ("def _f(x): pass", "def _f(x): pass", ""),
+        ("def f(x:", "def f(x): pass", ""),
+    ],
+)
+def test_stated_name__files_that_are_only_read__name_what_is_plain(
+    reference: str, candidate: str, name: str, tmp_path: Path
+):
+    files = [tmp_path / "a.py", tmp_path / "b.py"]
+    for file, text in zip(files, (reference, candidate), strict=True):
+        file.write_text(text)
+    assert stated_name(files) == name
