@@ -38,13 +38,12 @@ def counts() -> dict[str, float]:
     per_thousand = {
         "`Any` per 1,000 lines": sum(isinstance(node, ast.Name) and node.id == "Any" for node in nodes),
         "ternaries per 1,000 lines": ternaries,
+        "splats of a conditional list per 1,000 lines": splats,
+        **{f"variables named {name!r} per 1,000 lines": stored[name] for name in NAMES},
     }
     return {
-        "modules": len(texts),
         "small modules with one importer": small_modules(texts, trees),
-        "splats of a conditional list": splats,
         **{name: round(1000 * count / lines, 1) for name, count in per_thousand.items()},
-        **{f"variables named {name!r}": stored[name] for name in NAMES},
         **{f"{word!r} per 10,000 words of prose": round(1e4 * words[word] / words.total(), 1) for word in WORDS},
     }
 
