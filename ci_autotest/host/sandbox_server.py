@@ -1,4 +1,4 @@
-"""The server of a sandbox: it has imported the framework, and forks a fresh host for each connection.
+"""The server of a sandbox: it has imported the framework, and forks a fresh host or script for each connection.
 
 It runs in the sandbox and never imports the candidate. Each host gets namespaces of its own inside of the sandbox: it
 sees no process of another one, and finds every place to write to empty or read-only. So hosts can
@@ -17,6 +17,7 @@ import importlib
 import json
 import os
 import resource
+import runpy
 import select
 import signal
 import socket
@@ -160,16 +161,25 @@ def _run(job: dict[str, Any], descriptors: list[int]) -> NoReturn:
     code = 1
     try:
         _drop_rights()
-        if job["memory_bytes"]:
-            resource.setrlimit(resource.RLIMIT_DATA, (job["memory_bytes"], job["memory_bytes"]))
+        for limit, most in ((resource.RLIMIT_DATA, "memory_bytes"), (resource.RLIMIT_FSIZE, "file_bytes")):
+            if job[most]:
+                resource.setrlimit(limit, (job[most], job[most]))
         os.environ.update(job["environ"])
         *own, printed = descriptors
-        for stream in (1, 2):
-            os.dup2(printed, stream)
+        output = own.pop() if job["script"] else printed
+        os.dup2(output, 1)
+        os.dup2(printed, 2)
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-        os.close(printed)
-        importlib.import_module("ci_autotest.host.main").main([*map(str, own), *job["words"]])
+        for descriptor in {output, printed}:
+            os.close(descriptor)
+        if job["script"]:
+            sys.argv = [job["script"], *job["words"]]
+            runpy.run_path(job["script"], run_name="__main__")
+        else:
+            importlib.import_module("ci_autotest.host.main").main([*map(str, own), *job["words"]])
         code = 0
+    except SystemExit as error:
+        code = error.code if isinstance(error.code, int) else int(error.code is not None)
     except BaseException as error:  # noqa: BLE001 - this process ends here
         sys.excepthook(type(error), error, error.__traceback__)
     finally:

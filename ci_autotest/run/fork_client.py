@@ -16,7 +16,7 @@ import sys
 import time
 from functools import cache, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import IO, TYPE_CHECKING, Final
 
 from ci_autotest.run import fork_server
 from ci_autotest.run.orphan_processes import TOKEN, end_children_of, new_token
@@ -88,6 +88,10 @@ class Child:
             os.close(self._status)
         return self._ended
 
+    def kill(self) -> None:
+        """Kill the process and its group."""
+        end_group(self.pid)
+
     def _number(self, timeout: float | None) -> int | None:
         """Return the next number from the keeper, or ``None`` if the pipe is closed."""
         ready, _, _ = select.select([self._status], [], [], timeout)
@@ -155,19 +159,25 @@ class ForkClient:
         own = {TOKEN: new_token()}
         # Only the exit status counts: what a repro prints is for the reader who runs it.
         with Path(os.devnull).open("wb") as output:
-            child = self._fork(
-                {
-                    "kind": "script", "script": str(script), "paths": list(paths), "own": own,
-                    "needs_package": needs_package, "imports": SCRIPT_IMPORTS,
-                },
-                (output.fileno(),),
-            )  # fmt: skip
+            job = {"paths": list(paths), "own": own, "needs_package": needs_package, "imports": SCRIPT_IMPORTS}
+            child = self._fork({"kind": "script", "script": str(script), **job}, (output.fileno(),))
         try:
             return self._status(child, time.monotonic() + timeout_s)
         finally:
             end_group(child.pid)
             child.wait()
             end_children_of(own[TOKEN])
+
+    def script(self, script: Path, own: Mapping[str, str], output: IO[bytes]) -> Child:
+        """Start a script isolated and with this package hidden, and return its process.
+
+        Args:
+            script: A Python file.
+            own: Variables for it.
+            output: A file for what it prints.
+        """
+        job = {"paths": [], "own": {**own, TOKEN: new_token()}, "needs_package": False, "imports": []}
+        return self._fork({"kind": "script", "script": str(script), **job}, (output.fileno(),))
 
     def _status(self, child: Child, end: float) -> int | None:
         """Return the exit status of a script; ``None`` if it does not end in time or holds too much memory."""

@@ -23,7 +23,14 @@ from ci_autotest.errors import UnavailableError
 from ci_autotest.host.main import BOOT
 from ci_autotest.kinds import SubstituteCandidate
 from ci_autotest.run.worker_start import package_folder, worker_environ
-from ci_autotest.values.sandbox import SANDBOX_SERVERS, SandboxServers, kept_environ, sandboxed, seen_folders
+from ci_autotest.values.sandbox import (
+    SANDBOX_SERVERS,
+    SandboxServers,
+    kept_environ,
+    sandbox_servers,
+    sandboxed,
+    seen_folders,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -45,7 +52,7 @@ class SandboxStarter:
     Args:
         candidates: The candidates of the run.
         root: The configuration's folder.
-        environ: The parent's environment.
+        environ: The parent's environment, which may name servers that are there already.
         memory_bytes: Memory that a host may hold; 0: no limit.
     """
 
@@ -54,9 +61,13 @@ class SandboxStarter:
     ) -> None:
         self._processes: list[subprocess.Popen[bytes]] = []
         self._folder = ""
-        addresses: dict[str, str] = {}
+        addresses = dict(sandbox_servers(environ).addresses)
         for candidate in candidates:
-            if isinstance(candidate, SubstituteCandidate) and candidate.is_sandboxed:
+            if (
+                isinstance(candidate, SubstituteCandidate)
+                and candidate.is_sandboxed
+                and candidate.name not in addresses
+            ):
                 # A sandbox that cannot be made is told by the worker, which makes one itself.
                 with contextlib.suppress(UnavailableError, OSError):
                     addresses[candidate.name] = self._start(candidate, root, environ)

@@ -46,6 +46,9 @@ class ProcessHandle(Protocol):
     def wait(self, timeout: float | None = None) -> int:
         """Return the exit status, negative for a signal; raise ``subprocess.TimeoutExpired`` if it is still running."""
 
+    def kill(self) -> None:
+        """Kill it, with what it started where that is known."""
+
 
 class Start(NamedTuple):
     """How to start a worker's process.

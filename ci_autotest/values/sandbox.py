@@ -48,8 +48,36 @@ class SandboxServers(msgspec.Struct, frozen=True, kw_only=True):
         memory_bytes: Memory that a host may hold; 0: no limit.
     """
 
-    addresses: dict[str, str]
+    addresses: dict[str, str] = {}
     memory_bytes: int = 0
+
+
+def sandbox_servers(environ: Mapping[str, str]) -> SandboxServers:
+    """Return the servers that a process is told of; none if it is told of none."""
+    given = environ.get(SANDBOX_SERVERS)
+    return SandboxServers() if given is None else msgspec.json.decode(given, type=SandboxServers)
+
+
+#: The environment variable of ``verify`` that holds a ``WarmSandbox`` as JSON.
+WARM_SANDBOX: Final = "CI_AUTOTEST_WARM_SANDBOX"
+
+
+class WarmSandbox(msgspec.Struct, frozen=True, kw_only=True):
+    """A sandbox that a service has prepared for one verification.
+
+    Attributes:
+        folder: The folder of the verification; the sandbox sees the candidate's folder in it.
+        variable: ``SandboxServers`` as JSON.
+    """
+
+    folder: str
+    variable: str
+
+
+def warm_sandbox(environ: Mapping[str, str]) -> WarmSandbox | None:
+    """Return the sandbox that a process is given; ``None`` if there is none."""
+    given = environ.get(WARM_SANDBOX)
+    return None if given is None else msgspec.json.decode(given, type=WarmSandbox)
 
 
 def kept_environ(environ: Mapping[str, str] | None = None) -> dict[str, str]:

@@ -8,6 +8,7 @@ import platform
 import secrets
 import tempfile
 import time
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -20,11 +21,17 @@ from ci_autotest.commands.request_parsing import request_of
 from ci_autotest.commands.run import run
 from ci_autotest.errors import UsageError
 from ci_autotest.report.finding_folders import check_writable
-from ci_autotest.values.sandbox import sandboxed
+from ci_autotest.run.fork_client import ForkClient
+from ci_autotest.run.process import Limits
+from ci_autotest.run.sandbox_servers import SandboxStarter
+from ci_autotest.run.worker_start import FORK_SERVER
+from ci_autotest.values.sandbox import SANDBOX_SERVERS, sandbox_servers, sandboxed, warm_sandbox
 from ci_autotest.verify.report import write_report
 from ci_autotest.verify.subject import (
-    InspectorCommand,
+    CANDIDATE,
+    Inspector,
     Pair,
+    candidate_row,
     common_name,
     copied,
     inspected,
@@ -114,18 +121,18 @@ def _verdict(
     options: Verification, reference: SubjectPlace, candidate: SubjectPlace, environ: Mapping[str, str]
 ) -> tuple[VerifyVerdict, RunResult | None]:
     """Return the verdict, and the run by which it was found; ``None`` if it did not come to that."""
-    with tempfile.TemporaryDirectory(prefix="ci-autotest-verify-") as folder:
-        root = Path(folder).resolve()
+    with ExitStack() as stack:
+        root, environ = _prepared(options, environ, stack)
         own = copied(candidate, root)
         facts: dict[str, Any] = {
             "sandbox": "bubblewrap", "reference_sha256": _digest(reference.file), "candidate_sha256": _digest(own.file),
             "options": _other_options(options),
         }  # fmt: skip
         before = (*sandboxed([str(own.file.parent), *map(str, options.include)]), "--")
-        inside, outside = (
-            InspectorCommand(before, options.is_forward_only),
-            InspectorCommand((), options.is_forward_only),
-        )
+        address = sandbox_servers(environ).addresses.get(CANDIDATE, "")
+        fork_client = stack.enter_context(closing(ForkClient(environ, Limits(0.0)))) if FORK_SERVER in environ else None
+        inside = Inspector(before, options.is_forward_only, address=address)
+        outside = Inspector((), options.is_forward_only, fork_client=fork_client)
         if not reference.name and not own.name:
             name = stated_name((reference.file, own.file))
             reference, own = reference._replace(name=name), own._replace(name=name)
@@ -157,6 +164,20 @@ def _verdict(
         result = run(request, environ, Progress(io.StringIO(), is_live=False, is_quiet=True))
         found = judged(result, _authenticity(options, about, seen), _unchecked(options, pair), **facts)
         return found, result
+
+
+def _prepared(options: Verification, environ: Mapping[str, str], stack: ExitStack) -> tuple[Path, Mapping[str, str]]:
+    """Return the folder of the verification, and an environment that names the server of the candidate's sandbox.
+
+    A service may have prepared both. Else the server imports torch while the reference is looked at.
+    """
+    warm = warm_sandbox(environ)
+    if warm is not None and not options.include:
+        return Path(warm.folder), {**environ, SANDBOX_SERVERS: warm.variable}
+    root = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="ci-autotest-verify-"))).resolve()
+    row = candidate_row(root, [str(folder) for folder in options.include])
+    starter = stack.enter_context(closing(SandboxStarter([row], root, environ, 0)))
+    return root, {**environ, **starter.variables}
 
 
 def _digest(file: Path) -> str:

@@ -11,6 +11,7 @@ import contextlib
 import importlib.util
 import inspect
 import json
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -235,6 +236,8 @@ def print_answer(answer: dict[str, Any]) -> None:
     OUTPUT.flush()
 
 
+#: The variable with the question, for a process that gets no arguments.
+QUESTION = "CI_AUTOTEST_QUESTION"
 #: Where answers go.
 OUTPUT = sys.stdout
 
@@ -243,7 +246,7 @@ def main() -> None:
     """Print what a file has, of what is asked as JSON."""
     with contextlib.redirect_stdout(sys.stderr):
         try:
-            answer = report(json.loads(sys.argv[1]))
+            answer = report(json.loads(sys.argv[1] if len(sys.argv) > 1 else os.environ[QUESTION]))
         except BaseException as error:  # noqa: BLE001 - foreign code may raise anything
             # Of what we refuse the sentence is enough.
             kind = "" if isinstance(error, UnusableFileError) else f"{type(error).__name__}: "

@@ -19,15 +19,24 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import msgspec
 
 from ci_autotest.errors import UsageError
+from ci_autotest.host.sandbox_client import SandboxJob, forked_in_sandbox
 from ci_autotest.kinds import SubstituteCandidate
+from ci_autotest.run import machine_resources
 from ci_autotest.values.sandbox import kept_environ
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from ci_autotest.run.fork_client import ForkClient
+    from ci_autotest.run.worker_start import ProcessHandle
+
 _INSPECTOR: Final = Path(__file__).with_name("inspector.py")
 #: Functions that describe a problem and solve none, as ``inspector.py`` has them.
 HELPERS: Final = ("get_inputs", "get_init_inputs")
+#: Its variable with the question.
+QUESTION: Final = "CI_AUTOTEST_QUESTION"
+#: Name of the candidate, and of the folder of its file.
+CANDIDATE: Final = "candidate"
 #: Seconds that a file may take to be imported and looked at.
 _INSPECTED_S: Final = 120
 #: Bytes that a file may print while it is looked at, and of these those that are read.
@@ -101,21 +110,42 @@ def place_of(text: str, role: str) -> SubjectPlace:
     raise UsageError(message)
 
 
-class InspectorCommand(NamedTuple):
+class Inspector(NamedTuple):
     """How a file is looked at.
 
     Attributes:
         before: The beginning of the command, for a sandbox; empty for none.
         is_forward_only: Whether calls have no gradients.
+        address: Socket of the server of that sandbox; empty if there is none.
+        fork_client: Forks what needs no sandbox; ``None`` if no server is ready.
     """
 
     before: tuple[str, ...] = ()
     is_forward_only: bool = False
+    address: str = ""
+    fork_client: ForkClient | None = None
+
+    def started(self, question: str, printed: Any, errors: Any) -> ProcessHandle:
+        """Return the process that answers a question: a fork of a server if there is one, else one of its own."""
+        if self.address:
+            job = SandboxJob(
+                [question], {}, machine_resources.memory_bytes(1), script=str(_INSPECTOR), file_bytes=_PRINTED_BYTES
+            )
+            forked = forked_in_sandbox(self.address, job, (printed.fileno(), errors.fileno()))
+            if forked is not None:
+                return forked
+        if self.fork_client is not None:
+            return self.fork_client.script(_INSPECTOR, {QUESTION: question}, printed)
+        words = [sys.executable, "-I", "-B", str(_INSPECTOR), question]
+        return subprocess.Popen(
+            [*self.before, *words], stdin=subprocess.DEVNULL, stdout=printed, stderr=errors,
+            env=kept_environ() if self.before else None, preexec_fn=_limit_files,  # noqa: PLW1509 - this process has one thread
+        )  # fmt: skip
 
 
 def inspected(
     place: SubjectPlace,
-    how: InspectorCommand,
+    inspector: Inspector,
     init: list[Any] | None = None,
     examples: list[dict[str, Any]] | None = None,
 ) -> Description:
@@ -123,21 +153,17 @@ def inspected(
 
     Args:
         place: The file.
-        how: How it is looked at.
+        inspector: How it is looked at.
         init: Arguments of the candidate's module.
         examples: Inputs of the candidate; ``None`` for a reference.
     """
     question = {
         "path": str(place.file), "name": place.name, "init": init or [], "examples": examples,
-        "is_forward_only": how.is_forward_only,
+        "is_forward_only": inspector.is_forward_only,
     }  # fmt: skip
-    words = [sys.executable, "-I", "-B", str(_INSPECTOR), json.dumps(question)]
     # Of what is printed the end is kept, in a file that cannot grow for ever.
     with tempfile.TemporaryFile() as printed, tempfile.TemporaryFile() as errors:
-        process = subprocess.Popen(
-            [*how.before, *words], stdin=subprocess.DEVNULL, stdout=printed, stderr=errors,
-            env=kept_environ() if how.before else None, preexec_fn=_limit_files,  # noqa: PLW1509 - this process has one thread
-        )  # fmt: skip
+        process = inspector.started(json.dumps(question), printed, errors)
         try:
             status: int | None = process.wait(_INSPECTED_S)
         except subprocess.TimeoutExpired:
@@ -168,10 +194,16 @@ def _end(file: Any) -> str:
     return text
 
 
+def candidate_row(root: Path, visible: Sequence[str]) -> SubstituteCandidate:
+    """Return the row of the candidate, which sees its own folder and some others; it replaces nothing yet."""
+    folder = str(root / CANDIDATE)
+    return SubstituteCandidate(name=CANDIDATE, sandbox=(folder, *visible), replace={"none.none": "none.none"})
+
+
 def copied(place: SubjectPlace, root: Path) -> SubjectPlace:
     """Return a place in a folder of its own: of the candidate's folder nothing is seen but its file."""
-    inside = root / "candidate"
-    inside.mkdir()
+    inside = root / CANDIDATE
+    inside.mkdir(exist_ok=True)
     return place._replace(file=Path(shutil.copy(place.file, inside)))
 
 
@@ -301,11 +333,8 @@ def write_project(root: Path, pair: Pair, *, cases: int, is_forward_only: bool, 
         own = pair.reference.file
         text = _ELSEWHERE.format(folder=str(own.parent), file=str(own))
         (root / own.name).write_text(text, encoding="utf-8")
-    row = SubstituteCandidate(
-        name="candidate",
-        sandbox=(str(inside), *map(str, visible)),
-        replace=dict([targets]),
-        forward_only=is_forward_only,
+    row = msgspec.structs.replace(
+        candidate_row(root, [str(folder) for folder in visible]), replace=dict([targets]), forward_only=is_forward_only
     )
     rule = {"operator": "*", "factor": _FACTOR, "reason": "an honest kernel rounds in other places than the reference"}
     config = {"strictness": "measured", "tolerances": [rule], "candidates": [msgspec.to_builtins(row)]}

@@ -120,9 +120,9 @@ def test_verify__bad_input__is_one_verdict(problem: str, kernel: str, answer: st
 @pytest.mark.heavy
 def test_verify__candidate_looks_around__sees_its_file_and_nothing_of_ours(tmp_path: Path):
     looks = (
-        "import os\n\nSEEN = {'files': sorted(os.listdir('.')), 'tmp': sorted(os.listdir('/tmp')), 'environ': sorted(os.environ),\n"
+        "import os\n\n\ndef first():\n    try:\n        return open('/proc/1/environ').read()\n    except PermissionError:\n        return ''\n\n\nSEEN = {'files': sorted(os.listdir('.')), 'tmp': sorted(os.listdir('/tmp')), 'environ': sorted(os.environ),\n"
         "        'pids': len([p for p in os.listdir('/proc') if p.isdigit()]), 'home': os.path.exists('/root') and os.listdir('/root'),\n"
-        "        'first': open('/proc/1/environ').read(), 'net': os.listdir('/sys/class/net') if os.path.exists('/sys/class/net') else []}\n"
+        "        'first': first(), 'net': os.listdir('/sys/class/net') if os.path.exists('/sys/class/net') else []}\n"
         "raise RuntimeError(str(SEEN))\n"
     )
     _, verdict = verify(tmp_path, looks, UNKNOWN="held")

@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ci_autotest.backends.framework.sandboxed_host import SandboxedHost, served_host
+from ci_autotest.host.sandbox_client import SandboxedProcess, SandboxJob, forked_in_sandbox
 from ci_autotest.kinds import SubstituteCandidate
 from ci_autotest.run.sandbox_servers import SandboxStarter
+from ci_autotest.values.sandbox import sandbox_servers
 from tests.projects import processes, wait_until
 from tests.sandboxes import lacking_sandbox
 
@@ -61,7 +62,11 @@ def starter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Sandbox
     started.close()
 
 
-HOSTS: list[SandboxedHost] = []
+def address() -> str:
+    return sandbox_servers(os.environ).addresses["mine"]
+
+
+HOSTS: list[SandboxedProcess] = []
 
 
 class Started:
@@ -76,8 +81,8 @@ class Started:
             kernels = json.dumps([{"torch.exp": f"{module}.exp"}, []])
             words = ["torch", "cpu", "0", kernels, str(folder)]
             own = (to_read, to_write, 2, place.fileno(), printed.fileno())
-            host = served_host("mine", words, {"OWN": "1"}, own)
-        assert isinstance(host, SandboxedHost)
+            host = forked_in_sandbox(address(), SandboxJob(words, {"OWN": "1"}, 3 << 30), own)
+        assert isinstance(host, SandboxedProcess)
         os.close(to_read)
         os.close(to_write)
         os.close(self.write_fd)
@@ -115,10 +120,20 @@ def test_host__takes_more_memory_than_is_allowed__cannot(starter: SandboxStarter
     assert "memory" in Started(tmp_path, "greedy").said()
 
 
-def test_served_host__server_is_gone__is_none(starter: SandboxStarter, tmp_path: Path):
+def test_script__in_the_sandbox__prints_and_ends_with_its_status(starter: SandboxStarter, tmp_path: Path):
+    (tmp_path / "script.py").write_text("import sys\nprint(sys.argv[1:])\nsys.exit(3)\n")
+    with tempfile.TemporaryFile() as printed:
+        job = SandboxJob(["a", "b"], {}, script=str(tmp_path / "script.py"))
+        process = forked_in_sandbox(address(), job, (printed.fileno(), printed.fileno()))
+        assert process is not None
+        assert process.wait(20) == 3
+        printed.seek(0)
+        assert printed.read() == b"['a', 'b']\n"
+
+
+def test_forked_in_sandbox__server_is_gone__is_none(starter: SandboxStarter):
     starter.close()
-    assert served_host("mine", [], {}, (0, 1, 2, 0, 1)) is None
-    assert served_host("other", [], {}, ()) is None
+    assert forked_in_sandbox(address(), SandboxJob([], {}), (0, 1, 2, 0, 1)) is None
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="sandboxes are Linux's")

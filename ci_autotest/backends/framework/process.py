@@ -20,11 +20,12 @@ import msgspec
 
 from ci_autotest.backends.forks import ForkedProcess, fork
 from ci_autotest.backends.framework.interpreter import HostHello
-from ci_autotest.backends.framework.sandboxed_host import SandboxedHost, served_host
 from ci_autotest.errors import AutotestError, UnavailableError
 from ci_autotest.host.main import BOOT, PLACE_BYTES, main
+from ci_autotest.host.sandbox_client import SandboxedProcess, SandboxJob, forked_in_sandbox
 from ci_autotest.host.wire import GoneError, SilentError, Wire, WireError
 from ci_autotest.values.process_end import exit_text
+from ci_autotest.values.sandbox import sandbox_servers
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -134,15 +135,12 @@ class HostProcess:
 
     def _started(
         self, words: list[str], descriptors: tuple[int, ...], *, forks: bool
-    ) -> ForkedProcess | SandboxedHost | subprocess.Popen[bytes]:
+    ) -> ForkedProcess | SandboxedProcess | subprocess.Popen[bytes]:
         interpreter = self._interpreter
         if forks:
             return _forked(words, descriptors, self._printed.fileno())
         if interpreter.sandbox:
-            own = words[len(descriptors) :]
-            served = served_host(
-                interpreter.candidate, own, interpreter.environ(), (*descriptors, self._printed.fileno())
-            )
+            served = _served(interpreter, words[len(descriptors) :], (*descriptors, self._printed.fileno()))
             if served is not None:
                 return served
         return subprocess.Popen(
@@ -265,6 +263,15 @@ class HostProcess:
             self._is_closed = True
             self.wire.close()
             self._place.close()
+
+
+def _served(interpreter: Interpreter, words: list[str], descriptors: tuple[int, ...]) -> SandboxedProcess | None:
+    """Return a host from the server of the candidate's sandbox; ``None`` if there is none that can make one."""
+    servers = sandbox_servers(os.environ)
+    if interpreter.candidate not in servers.addresses:
+        return None
+    job = SandboxJob(words, interpreter.environ(), servers.memory_bytes)
+    return forked_in_sandbox(servers.addresses[interpreter.candidate], job, descriptors)
 
 
 def _forked(words: Sequence[str], descriptors: Sequence[int], printed: int) -> ForkedProcess:

@@ -1,4 +1,4 @@
-"""A host that the server of a sandbox has forked, seen from the worker."""
+"""A process that the server of a sandbox has forked, seen from outside of the sandbox."""
 
 from __future__ import annotations
 
@@ -8,12 +8,9 @@ import select
 import signal
 import socket
 import subprocess
-from typing import TYPE_CHECKING, Final
-
-import msgspec
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ci_autotest.host.sandbox_server import JOB_BYTES, NUMBER
-from ci_autotest.values.sandbox import SANDBOX_SERVERS, SandboxServers
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -22,31 +19,39 @@ if TYPE_CHECKING:
 _START_S: Final = 120.0
 
 
-def served_host(
-    candidate: str, words: Sequence[str], environ: Mapping[str, str], descriptors: Sequence[int]
-) -> SandboxedHost | None:
-    """Return a fresh host in the sandbox of a candidate; ``None`` if there is no server that can make one.
+class SandboxJob(NamedTuple):
+    """What the server forks.
+
+    Attributes:
+        words: Arguments: of a host those behind its descriptors, of a script all.
+        environ: Variables besides those of the sandbox.
+        memory_bytes: Memory that it may hold; 0: no limit.
+        script: Path of a script in the sandbox; empty for a host.
+        file_bytes: Size that a file may have that it writes to; 0: no limit.
+    """
+
+    words: Sequence[str]
+    environ: Mapping[str, str]
+    memory_bytes: int = 0
+    script: str = ""
+    file_bytes: int = 0
+
+
+def forked_in_sandbox(address: str, job: SandboxJob, descriptors: Sequence[int]) -> SandboxedProcess | None:
+    """Return a fresh process in a sandbox; ``None`` if its server is gone or cannot make one.
 
     Args:
-        candidate: Name of the candidate.
-        words: Arguments of the host behind its descriptors.
-        environ: Its variables besides those of the sandbox.
-        descriptors: Those of the host, and the one that it prints to at first.
+        address: Path of the server's socket.
+        job: What it is.
+        descriptors: Those of a host, and the one that it prints to; of a script its standard output and its errors.
     """
-    given = os.environ.get(SANDBOX_SERVERS)
-    if given is None:
-        return None
-    servers = msgspec.json.decode(given, type=SandboxServers)
-    if candidate not in servers.addresses:
-        return None
-    job = {"words": [*words], "environ": dict(environ), "memory_bytes": servers.memory_bytes}
-    data = json.dumps(job).encode()
+    data = json.dumps(job._asdict()).encode()
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     connection.settimeout(_START_S)
     try:
         if len(data) > JOB_BYTES:
             raise OSError  # noqa: TRY301 - a sandbox of its own takes it
-        connection.connect(servers.addresses[candidate])
+        connection.connect(address)
         socket.send_fds(connection, [data], [*descriptors])
         begun = connection.recv(NUMBER.size)
     except OSError:
@@ -55,14 +60,14 @@ def served_host(
         connection.close()
         return None
     connection.settimeout(None)
-    return SandboxedHost(connection)
+    return SandboxedProcess(connection)
 
 
-class SandboxedHost:
-    """The host, with the methods of ``subprocess.Popen`` that its owner needs.
+class SandboxedProcess:
+    """The process, with the methods of ``subprocess.Popen`` that its owner needs.
 
     Args:
-        connection: Where its wait status arrives; the host ends when it is closed.
+        connection: Where its wait status arrives; the process ends when it is closed.
     """
 
     def __init__(self, connection: socket.socket) -> None:
@@ -83,7 +88,7 @@ class SandboxedHost:
         """
         code = self._waited(timeout)
         if code is None:
-            command = "a host in a sandbox"
+            command = "a process in a sandbox"
             raise subprocess.TimeoutExpired(command, timeout or 0.0)
         return code
 
