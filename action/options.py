@@ -37,7 +37,7 @@ SETTINGS = ("case-timeout", "slower-factor", "reference", "candidates", "toleran
 #: What the command line takes and the action has as an input.
 INPUTS = ("paths", "config", "candidate", "cases", "budget", "seed", "shard", "device", "baseline", "fail-on", "output")
 #: What a person at a terminal sees and runs; a job runs everything and writes a report.
-OF_TERMINAL = ("json", "lf", "quiet", "verbose")
+OF_TERMINAL = ("json", "lf", "quiet", "verbose", "warm")
 #: How each of them is given.
 _FORMS = {
     **{name: f"the input '{name}'" for name in INPUTS},

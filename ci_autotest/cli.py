@@ -39,7 +39,7 @@ from ci_autotest.commands.signals import INTERRUPTED, Signals, end_at_once, igno
 from ci_autotest.commands.terminal import outlast_readers
 from ci_autotest.doc_links import more
 from ci_autotest.errors import AutotestError, ConfigError
-from ci_autotest.extensions import COMMANDS, part
+from ci_autotest.extensions import COMMANDS, HANDED_OUT, part
 from ci_autotest.version import VERSION
 
 if TYPE_CHECKING:
@@ -106,11 +106,16 @@ def cli() -> None:
 )
 @fail_on_option
 @click.option("--speed", is_flag=True, default=None, help="Also time what is aligned, at larger sizes.")
+@click.option(
+    "--warm", "is_warm", is_flag=True, help="Begin from a running `ci-autotest serve`, which has torch imported."
+)
 @click.option("--output", metavar="DIR", help="Folder of the report. Default: autotest-report.")
 @runner_options
 @display_options
-def run(paths: tuple[str, ...], *, is_quiet: bool, is_verbose: bool, is_json: bool, **given: Any) -> int:
+def run(paths: tuple[str, ...], *, is_quiet: bool, is_verbose: bool, is_json: bool, is_warm: bool, **given: Any) -> int:
     """Run tests on the candidates and write a report."""
+    if is_warm:
+        _begin_warm()
     request = requested(paths, {**given, "is_json": is_json})
     return run_and_show(request, is_quiet=is_quiet, is_verbose=is_verbose, is_json=is_json)
 
@@ -310,6 +315,17 @@ def init(ci: System) -> int:
     from ci_autotest.commands.init import init as write_files  # noqa: PLC0415
 
     return write_files(Path.cwd(), sys.stdout, ci)
+
+
+def _begin_warm() -> None:
+    """Let the run take its processes from a service, if one runs."""
+    from ci_autotest.run.worker_start import FORK_SERVER  # noqa: PLC0415 - likewise
+
+    descriptor = part(HANDED_OUT)()
+    if descriptor is None:
+        click.echo("no service of this version runs here: `ci-autotest serve` starts one", err=True)
+    else:
+        os.environ[FORK_SERVER] = str(descriptor)
 
 
 def main() -> None:

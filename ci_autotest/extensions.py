@@ -32,12 +32,15 @@ REQUESTS: Final = MappingProxyType(
 )
 #: What times the candidates of a run after its cases (``commands/run``).
 TIMING: Final = "ci_autotest.speed.stage:time_candidates"
+#: Returns the descriptor of the fork server of a service that runs already (``run --warm``).
+HANDED_OUT: Final = "ci_autotest.serve.handout:handed_out"
 #: Commands of the parts, by name (``cli``).
 COMMANDS: Final = MappingProxyType(
     {
         "capture": "ci_autotest.call_capture.cli:capture",
         "loader": "ci_autotest.loader.cli:loader",
         "power": "ci_autotest.power.cli:power",
+        "serve": "ci_autotest.serve.cli:serve",
         "verify": "ci_autotest.verify.cli:verify",
     }
 )
@@ -104,4 +107,4 @@ def every_part() -> Mapping[str, str]:
     """Return each part by where it is registered, for a test that imports them all."""
     tables = {"HARNESSES": HARNESSES, "RUNNERS": RUNNERS, "STAGES": STAGES, "REQUESTS": REQUESTS, "COMMANDS": COMMANDS}
     named = {f"{table}[{key}]": path for table, rows in tables.items() for key, path in rows.items()}
-    return named | {f"SOURCES[{path}]": path for path in SOURCES} | {"TIMING": TIMING}
+    return named | {f"SOURCES[{path}]": path for path in SOURCES} | {"TIMING": TIMING, "HANDED_OUT": HANDED_OUT}

@@ -26,7 +26,7 @@ OPTIONS = {
     "doctor": {"config", "set"},
     "run": {
         "config", "set", "candidate", "cases", "budget", "seed", "strictness", "workers", "shard", "device", "baseline",
-        "fail-on", "output", "memory", "executor", "maxfail", "lf", "quiet", "verbose", "json", "speed", "compat",
+        "fail-on", "output", "memory", "executor", "maxfail", "lf", "quiet", "verbose", "json", "speed", "compat", "warm",
     },
     "power": {
         "config", "set", "candidate", "cases", "fail-under", "mutants", "sources", "budget", "seed", "strictness",
@@ -39,6 +39,7 @@ OPTIONS = {
     "report": {"output", "fail-on", "baseline", "artifact-name", "quiet", "verbose", "json"},
     "tolerances": set(),
     "issue": {"output"},
+    "serve": {"port", "mcp", "jobs"},
     "verify": {"json", "seed", "budget", "forward-only", "public", "allow", "no-authentic", "include", "output"},
     "render": {"limit", "config"},
     "comment": {"run-id", "artifact-name", "name", "when", "baseline", "output", "config"},
