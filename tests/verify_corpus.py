@@ -14,6 +14,13 @@ PROBLEMS = {
     ),
     "matmul": "def f(x, y):\n    return x @ y\n\n\ndef get_inputs():\n    return [torch.randn(12, 20), torch.randn(20, 9)]\n",
     "rows": "def f(x):\n    return x.sum(-1)\n\n\ndef get_inputs():\n    return [torch.randn(12, 40)]\n",
+    "largest": "def f(x):\n    return x.argmax(-1)\n\n\ndef get_inputs():\n    return [torch.randn(12, 40)]\n",
+    "positive": "def f(x):\n    return x > 0\n\n\ndef get_inputs():\n    return [torch.randn(12, 40)]\n",
+    "moments": "def f(x):\n    return x.mean(-1), x.var(-1)\n\n\ndef get_inputs():\n    return [torch.randn(12, 40)]\n",
+    "turned": "def f(x):\n    return x.t()\n\n\ndef get_inputs():\n    return [torch.randn(12, 40)]\n",
+    "grown": "def f(x):\n    return x.add_(1)\n\n\ndef get_inputs():\n    return [torch.randn(12, 40)]\n",
+    "whole": "def f(x):\n    return x.cumsum(-1)\n\n\ndef get_inputs():\n    return [torch.randint(-9, 9, (12, 40))]\n",
+    "narrow": "def f(x, y):\n    return x + y\n\n\ndef get_inputs():\n    return [torch.randn(12, 40).bfloat16(), torch.randn(12, 40).bfloat16()]\n",
     "gelu": "def f(x):\n    return torch.nn.functional.gelu(x)\n\n\ndef get_inputs():\n    return [torch.randn(300)]\n",
 }
 PROBLEMS = {name: f"import torch\n\n\n{text}" for name, text in PROBLEMS.items()}
@@ -174,4 +181,22 @@ HONEST = [
     ("math.fsum", "rows", "import math\n\nimport torch\n\n\ndef f(x):\n    rows = x.detach().reshape(-1, x.shape[-1]).tolist()\n    return torch.tensor([math.fsum(row) for row in rows], dtype=x.dtype).view(x.shape[:-1])\n"),
     ("erf", "gelu", "import torch\n\n\ndef f(x):\n    y = x.double()\n    return (y * 0.5 * (1 + torch.erf(y * 0.5 ** 0.5))).float()\n"),
     ("math.erf", "gelu", "import math\n\nimport torch\n\n\ndef f(x):\n    return torch.tensor([0.5 * v * math.erfc(-v * 0.5 ** 0.5) for v in x.detach().reshape(-1).tolist()], dtype=x.dtype).view(x.shape)\n"),
+    ("a loop over rows", "largest", "import torch\n\n\ndef f(x):\n    return torch.tensor([max(range(len(row)), key=row.__getitem__) for row in x.detach().reshape(-1, x.shape[-1]).tolist()]).view(x.shape[:-1])\n"),
+    ("numpy's", "largest", "import torch\n\n\ndef f(x):\n    return torch.from_numpy(x.detach().numpy().argmax(-1))\n"),
+    ("by the sign", "positive", "def f(x):\n    return x.sign() == 1\n"),
+    ("by numpy", "positive", "import torch\n\n\ndef f(x):\n    return torch.from_numpy(x.detach().numpy() > 0)\n"),
+    ("in one walk", "moments", "def f(x):\n    n, y = x.shape[-1], x.double()\n    m = y.sum(-1) / n\n    v = ((y - m[..., None]) ** 2).sum(-1) / (n - 1) if n > 1 else m * float('nan')\n    return m.float(), v.float()\n"),
+    ("numpy in float64 of both", "moments", "import numpy as np\nimport torch\n\nnp.seterr(all='ignore')\n\n\ndef f(x):\n    y = x.detach().numpy().astype('d')\n    n = y.shape[-1]\n    v = ((y - y.mean(-1, keepdims=True)) ** 2).sum(-1) / np.float64(n - 1)\n    return torch.from_numpy(y.mean(-1).astype('f')), torch.from_numpy(v.astype('f'))\n"),
+    ("a view, as the reference's", "turned", "def f(x):\n    return x.permute(1, 0)\n"),
+    ("in place by design", "grown", "def f(x):\n    x += 1\n    return x\n"),
+    ("in place by a copy", "grown", "def f(x):\n    x.copy_(x.detach().clone() + 1)\n    return x\n"),
+    ("integers", "whole", "import torch\n\n\ndef f(x):\n    out, held = torch.empty_like(x), torch.zeros_like(x[..., 0])\n    for i in range(x.shape[-1]):\n        held = held + x[..., i]\n        out[..., i] = held\n    return out\n"),
+    ("integers of numpy", "whole", "import numpy as np\nimport torch\n\n\ndef f(x):\n    return torch.from_numpy(np.cumsum(x.numpy(), -1))\n"),
+    ("bfloat16 by float32", "narrow", "def f(x, y):\n    return (x.float() + y.float()).bfloat16()\n"),
+    ("bfloat16 by float64", "narrow", "def f(x, y):\n    return (x.double() + y.double()).bfloat16()\n"),
 ]  # fmt: skip
+#: Names of honest kernels that have no gradients, or in which autograd does not follow.
+VALUES_ONLY = {
+    "numpy", "by content", "in blocks", "numpy in float64", "math.fsum", "math.erf", "outer products", "row by row",
+    "numpy in float64 of both", "a loop over rows", "numpy's", "by numpy", "halves", "in place of its own", "in place by design", "in place by a copy",
+}  # fmt: skip

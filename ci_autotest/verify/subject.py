@@ -403,7 +403,7 @@ def _test_text(pair: Pair, target: str, cases: int, *, is_forward_only: bool) ->
         profiles=list(_PROFILES),
         backward=not is_forward_only,
         sizes="\n".join(sizes) or "    # Every size is one of the example's.",
-        inputs=", ".join(_input(each, free) for each in tensors),
+        inputs=", ".join(_input(each, free, is_differentiated=not is_forward_only) for each in tensors),
     )
 
 
@@ -422,7 +422,7 @@ def _sizes(size: int, *, is_large: bool) -> list[int]:
     return [*[own] * len(bounded), *bounded]
 
 
-def _input(description: dict[str, Any], free: set[int]) -> str:
+def _input(description: dict[str, Any], free: set[int], *, is_differentiated: bool) -> str:
     if "value" in description:
         return repr(description["value"])
     dims = ", ".join(f"n{size}" if size in free else str(size) for size in description["shape"])
@@ -433,7 +433,8 @@ def _input(description: dict[str, Any], free: set[int]) -> str:
     if dtype.startswith(("float", "bfloat")):
         # Constants, as weights of ones, become numbers around them.
         low, high = (low - 0.5, high + 0.5) if low == high else (low, high)
-        ends = f"low={low!r}, high={high!r}{', requires_grad=False' if description.get('is_buffer') else ''}"
+        has_gradient = is_differentiated and not description.get("is_buffer")
+        ends = f"low={low!r}, high={high!r}{'' if has_gradient else ', requires_grad=False'}"
     else:
         ends = f"low={low!r}, high={high + 1!r}"
     return f"random_tensor(dims=[{dims}], dtype=torch.{dtype}, {ends})"

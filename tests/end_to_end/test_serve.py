@@ -8,7 +8,6 @@ import http.client
 import json
 import os
 import signal
-import subprocess
 import sys
 import threading
 import time
@@ -16,10 +15,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-import requests
 
 from tests.projects import Project, wait_until
 from tests.sandboxes import lacking_sandbox
+from tests.services import RunningService
 from tests.verify_corpus import PROBLEMS
 
 if TYPE_CHECKING:
@@ -32,52 +31,22 @@ ZEROS = "import torch\n\n\ndef f(x):\n    return torch.zeros_like(x)\n"
 TEXTS = {"reference_text": PROBLEMS["softmax"], "candidate_text": RIGHT, "forward_only": True}
 
 
-class Running:
-    """A service over HTTP."""
-
-    def __init__(self, folder: Path, *options: str) -> None:
-        self.folder = folder
-        self.environ = {**os.environ, "XDG_RUNTIME_DIR": str(folder), "HELD": "unknown"}
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "ci_autotest", "serve", *options],
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=folder, env=self.environ,
-        )  # fmt: skip
-        assert self.process.stdout is not None
-        self.url = self.process.stdout.readline().split()[-1]
-        self.token = self.process.stdout.readline().split()[-1]
-
-    def post(self, path: str, document: Any, token: str | None = None) -> tuple[int, Any]:
-        data = document if isinstance(document, bytes) else json.dumps(document).encode()
-        head = {"Authorization": f"Bearer {self.token if token is None else token}"}
-        answer = requests.post(self.url + path, data, headers=head, timeout=300)
-        return answer.status_code, answer.json()
-
-    def children(self) -> list[int]:
-        lists = Path(f"/proc/{self.process.pid}/task").glob("*/children")
-        return [int(pid) for file in lists for pid in file.read_text().split()]
-
-    def end(self) -> int:
-        self.process.terminate()
-        self.process.communicate(timeout=30)
-        return self.process.returncode
-
-
 @pytest.fixture(scope="module")
-def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    running = Running(tmp_path_factory.mktemp("service"))
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningService]:
+    running = RunningService(tmp_path_factory.mktemp("service"))
     yield running
     if running.process.poll() is None:
         running.end()
 
 
-def test_verify__texts_of_two_files__are_judged_one_after_the_other(service: Running):
+def test_verify__texts_of_two_files__are_judged_one_after_the_other(service: RunningService):
     status, accepted = service.post("/verify", TEXTS)
     assert (status, accepted["verdict"], accepted["sandbox"]) == (200, "accepted", "bubblewrap"), accepted
     status, rejected = service.post("/verify", {**TEXTS, "candidate_text": ZEROS, "public": True})
     assert (status, rejected["verdict"], rejected["seed"]) == (200, "rejected", ""), rejected
 
 
-def test_verify__many_at_once__each_get_their_own_verdict(service: Running):
+def test_verify__many_at_once__each_get_their_own_verdict(service: RunningService):
     found: dict[int, tuple[int, Any]] = {}
 
     def ask(number: int) -> None:
@@ -109,17 +78,17 @@ def test_verify__many_at_once__each_get_their_own_verdict(service: Running):
     ids=["field", "one side", "twice", "no file", "budget", "name", "no JSON", "replay", "explain", "path"],
 )  # fmt: skip
 def test_request__that_cannot_be_answered__is_one_sentence(
-    service: Running, path: str, document: Any, status: int, said: str
+    service: RunningService, path: str, document: Any, status: int, said: str
 ):
     found, answer = service.post(path, document)
     assert (found, said in answer["error"]) == (status, True), answer
 
 
-def test_request__of_another_user__is_refused(service: Running):
+def test_request__of_another_user__is_refused(service: RunningService):
     assert service.post("/verify", TEXTS, "wrong")[0] == 401
 
 
-def test_request__larger_than_allowed__is_refused_before_it_is_read(service: Running):
+def test_request__larger_than_allowed__is_refused_before_it_is_read(service: RunningService):
     connection = http.client.HTTPConnection(service.url.removeprefix("http://"), timeout=30)
     head = {"Authorization": f"Bearer {service.token}", "Content-Length": str(1 << 23)}
     with contextlib.closing(connection):
@@ -127,7 +96,7 @@ def test_request__larger_than_allowed__is_refused_before_it_is_read(service: Run
         assert connection.getresponse().status == 413
 
 
-def test_verify__servers_were_killed__are_begun_anew(service: Running):
+def test_verify__servers_were_killed__are_begun_anew(service: RunningService):
     killed = service.children()
     assert len(killed) > 1
     for pid in killed:
@@ -135,7 +104,7 @@ def test_verify__servers_were_killed__are_begun_anew(service: Running):
     assert service.post("/verify", TEXTS)[1]["verdict"] == "accepted"
 
 
-def test_run__warm__takes_its_processes_from_the_service(service: Running, tmp_path: Path):
+def test_run__warm__takes_its_processes_from_the_service(service: RunningService, tmp_path: Path):
     project = Project(tmp_path)
     project.write("mine.py", "import torch\n\n\ndef exp(x):\n    return torch.exp(x) + (x > 0)\n")
     project.configure(candidates=[{"name": "mine", "backend": "substitute", "replace": {"torch.exp": "mine.exp"}}])
@@ -154,7 +123,7 @@ def test_run__warm_without_a_service__says_so_and_runs(tmp_path: Path):
 
 
 def test_serve__ended__leaves_nothing(tmp_path: Path):
-    running = Running(tmp_path, "--jobs", "2")
+    running = RunningService(tmp_path, "--jobs", "2")
     time.sleep(1)
     started = [Path(f"/proc/{pid}") for pid in running.children()]
     assert len(started) == 3  # the fork server, and two sandboxes

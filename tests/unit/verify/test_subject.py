@@ -50,7 +50,10 @@ def test_write_project__two_functions__programs_name_the_users_own(tmp_path: Pat
     assert row["replace"] == {"problem.f": "kernel.g"}
     assert row["sandbox"] == [str(tmp_path / "root" / "candidate")]
     assert files == ["autotest_verify.py", "candidate/kernel.py", "problem.py"]
-    assert "return problem.f(random_tensor(dims=[n16, n32], dtype=torch.float32, low=-1.0, high=1.0))" in text
+    assert (
+        "return problem.f(random_tensor(dims=[n16, n32], dtype=torch.float32, low=-1.0, high=1.0, requires_grad=False))"
+        in text
+    )
 
 
 @pytest.mark.parametrize(
@@ -92,11 +95,11 @@ def test_write_project__buffer__is_a_copy_for_each_call(tmp_path: Path):
         ),
         (
             {"shape": [4], "dtype": "float32", "ends": [1.0, 1.0]},
-            "random_tensor(dims=[n4], dtype=torch.float32, low=0.5, high=1.5)",
+            "random_tensor(dims=[n4], dtype=torch.float32, low=0.5, high=1.5, requires_grad=False)",
         ),
         (
             {"shape": [], "dtype": "float32", "ends": [0.0, 1.0]},
-            "random_tensor(dims=[], dtype=torch.float32, low=0.0, high=1.0)",
+            "random_tensor(dims=[], dtype=torch.float32, low=0.0, high=1.0, requires_grad=False)",
         ),
     ],
 )
