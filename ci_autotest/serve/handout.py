@@ -47,8 +47,8 @@ def hand_out(warm: WarmServers) -> None:
 def _answer(listener: socket.socket, warm: WarmServers) -> None:
     while True:
         connection, _ = listener.accept()
-        with connection, contextlib.suppress(OSError):
-            socket.send_fds(connection, [_identity()], [warm.descriptor])
+        with connection, contextlib.suppress(OSError), warm.fork_server() as (descriptor, _):
+            socket.send_fds(connection, [_identity()], [descriptor])
 
 
 def handed_out() -> int | None:

@@ -157,10 +157,13 @@ class Service:
 
     def _run(self, words: Sequence[str], timeout_s: float, own: Mapping[str, str]) -> tuple[int, str, str]:
         """Run a command; return its status, its output and its errors."""
-        descriptor = self._warm.descriptor
-        environ = {**self._environ, **self._warm.variables(), **own}
-        environ.pop(TOKEN, None)
-        with tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as errors:
+        with (
+            self._warm.fork_server() as (descriptor, variables),
+            tempfile.TemporaryFile() as output,
+            tempfile.TemporaryFile() as errors,
+        ):
+            environ = {**self._environ, **variables, **own}
+            environ.pop(TOKEN, None)
             process = subprocess.Popen(
                 [sys.executable, "-c", _COMMAND, *words], stdin=subprocess.DEVNULL, stdout=output, stderr=errors,
                 env=environ, pass_fds=(descriptor,), start_new_session=True,

@@ -23,7 +23,7 @@ from ci_autotest.verify.subject import CANDIDATE, candidate_row
 
 if TYPE_CHECKING:
     import subprocess
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
 _END_S: Final = 3.0
 
@@ -63,7 +63,7 @@ class WarmServers:
 
     def __init__(self, environ: Mapping[str, str], spares: int) -> None:
         self._environ, self._spares = environ, spares
-        self._lock = threading.Lock()
+        self._lock, self._users = threading.Lock(), 0
         self._sandboxes: list[PreparedSandbox] = []
         # The system ends what a thread has started with that thread, so all is started by one that stays.
         self._starter = ThreadPoolExecutor(1, "ci-autotest-starter")
@@ -83,18 +83,22 @@ class WarmServers:
             starter = SandboxStarter([candidate_row(folder, [])], folder, self._environ, 0)
             self._sandboxes.append(PreparedSandbox(folder, starter))
 
-    @property
-    def descriptor(self) -> int:
-        """Descriptor of the socket to the fork server, which a process is started with."""
+    @contextlib.contextmanager
+    def fork_server(self) -> Iterator[tuple[int, dict[str, str]]]:
+        """Yield the descriptor of the fork server's socket, and the variable that names it to a process."""
         with self._lock:
-            if self._process.poll() is not None or self._stamp != installed_stamp():
+            # What was forked ends with its server, so nobody may use it when it is begun anew.
+            is_over = self._process.poll() is not None or self._stamp != installed_stamp()
+            if is_over and not self._users:
                 self._end()
                 self._starter.submit(self._start).result()
-            return self._socket.fileno()
-
-    def variables(self) -> dict[str, str]:
-        """Return the variable that names the fork server."""
-        return {FORK_SERVER: str(self.descriptor)}
+            self._users += 1
+            descriptor = self._socket.fileno()
+        try:
+            yield descriptor, {FORK_SERVER: str(descriptor)}
+        finally:
+            with self._lock:
+                self._users -= 1
 
     def sandbox(self) -> PreparedSandbox:
         """Take a sandbox; the next one is begun at once."""

@@ -84,11 +84,12 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _send(self, status: int, document: dict[str, Any]) -> None:
         data = msgspec.json.encode(document)
-        self.send_response(status)
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(data)))
-        self.end_headers()
-        self.wfile.write(data)
+        with contextlib.suppress(ConnectionError):  # Nobody waits for it any more.
+            self.send_response(status)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(data)))
+            self.end_headers()
+            self.wfile.write(data)
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the name of the base class
         """Log nothing: what is asked for may be secret."""
