@@ -3,12 +3,12 @@
 Generators are drawn here, with the type that their callee expects. A keyword whose value is ``nothing()`` is left out.
 
 The type of an argument of a built-in function is taken from torch's operator schemas. The rule (SEMANTICS, 18): the
-overloads that match the other arguments decide. If they agree on a type, that is the type of the argument. If none
-matches, or if they disagree, the type is unknown and the author has to write it.
+overloads that match the other arguments decide. If they agree on a type, the argument has this type. If none matches,
+or if they disagree, the type is unknown and the author has to write it.
 
 A packed sequence is torch's named tuple of four tensors, which recurrent layers recognise by its class. The fields of a
 recorded one are recorded values. As an argument it refers to the step that returned it as a whole. If plain torch
-assembles one from recorded values, a step is recorded that assembles it.
+assembles one from recorded values, the assembly is recorded as a step.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ _OF_AN_ARRAY: Final = "Write torch.from_numpy(array), which makes its elements a
 _PACKED_NAME: Final = "packed"
 #: Placeholder for the tensor whose method is called.
 RECEIVER: Final = object()
-#: The type of a drawn number by the schema's type; a list of known length takes one number for all of its elements.
+#: The type of a drawn number by the type in the schema; a list of known length takes one number for all its elements.
 _NUMBERS: Final[dict[str, object]] = {"int": int, "float": float, "bool": bool, "number": int | float}
 
 
@@ -75,7 +75,7 @@ def split(
     """
     real_args: list[Any] = []
     step_args: list[Any] = []
-    # Most arguments are recorded values and plain numbers, so these take a fast path; any other one leaves the loop.
+    # Most arguments are recorded values and plain numbers, so these take a fast path; any other value leaves the loop.
     for arg in args:
         kind = type(arg)
         if kind is RecordedTensor:
@@ -208,7 +208,7 @@ def _drawn(
 
 
 def _refuse_unknown(callee: Function | Callable[..., Any] | None, key: int | str, name: str) -> None:
-    """Refuse a drawn keyword that the callee does not have; of a number without a type, the message would be wrong.
+    """Refuse a drawn keyword that the callee does not have, because a message about its unknown type would mislead.
 
     Raises:
         ArgumentError: Python knows the callee's parameters, and it has no such parameter.
@@ -267,7 +267,7 @@ def _parameters(callee: Any) -> list[inspect.Parameter]:
 
 
 def _hints(callee: Any) -> dict[str, object]:
-    """Return the annotations of a callee; of a class also those of its bases, which `torch.nn.LSTM` passes all to."""
+    """Return the annotations of a callee and of its base classes, to which `torch.nn.LSTM` passes all arguments."""
     real = getattr(callee, "real", callee)
     kinds = reversed(real.__mro__) if isinstance(real, type) else ()
     found: dict[str, object] = {}
@@ -278,7 +278,7 @@ def _hints(callee: Any) -> dict[str, object]:
 
 
 def _annotation(callee: Any, key: int | str) -> object:
-    """Return the annotated type of a callee's parameter, by position or keyword; ``None`` if it has none."""
+    """Return the annotated type of a callee's parameter, by position or keyword; ``None`` if there is none."""
     if callee is None:
         return None
     hints = getattr(callee, "hints", None)
@@ -305,7 +305,7 @@ class RecordedPacked(PackedSequence):
 
 
 def packed(real: PackedSequence, ref: Ref, items: Iterable[Any]) -> RecordedPacked:
-    """Return the packed sequence for the body, without torch's constructor, which would read the recorded fields."""
+    """Return the packed sequence for the body, without torch's constructor, because that reads the recorded fields."""
     found: RecordedPacked = tuple.__new__(RecordedPacked, items)
     found.real, found.ref = real, ref
     return found
@@ -314,11 +314,11 @@ def packed(real: PackedSequence, ref: Ref, items: Iterable[Any]) -> RecordedPack
 def _packed_argument(
     recorder: Recorder, value: PackedSequence, real: list[Any], recorded: list[Any]
 ) -> tuple[Any, Any]:
-    """Return a packed sequence as an argument: for the reference, and in the step.
+    """Return a packed sequence as ``(value for the reference, value in the step)``.
 
     Args:
         recorder: The recorder of the attempt.
-        value: The argument of the body.
+        value: The packed sequence that the body passes.
         real: Its fields on the reference.
         recorded: Its fields in a step.
     """
@@ -334,7 +334,7 @@ class Deferred:
 
     Args:
         target: The function's dotted path, or the method's name.
-        args: Positional arguments of the call, for a method with the receiver first.
+        args: Positional arguments of the call; for a method, the receiver comes first.
         kwargs: Keyword arguments of the call.
         key: The argument: a position in ``args``, or a name.
     """
@@ -345,7 +345,7 @@ class Deferred:
         self.target, self.args, self.kwargs, self.key = target, args, kwargs, key
 
     def resolve(self) -> object:
-        """Return the type on which all matching overloads agree; ``None`` if there is none."""
+        """Return the type on which all matching overloads agree; ``None`` if they do not, or none matches."""
         found = self.candidates()
         return found[0] if len(found) == 1 else None
 
@@ -383,7 +383,7 @@ def _drawn_as(parameter: Parameter) -> object | None:
 
 def _accepts(parameter: Parameter, value: Any) -> bool:
     if isinstance(value, Generator) or value is NOTHING:
-        return True  # its type is still unknown; it has a lookup of its own
+        return True  # its type is still unknown, and is looked up separately
     if value is None:
         return parameter.is_optional
     kind = parameter.kind

@@ -1,8 +1,9 @@
 """NumPy arrays: recorded values become arrays, and arrays become inputs.
 
-``.numpy()`` is a step, and its elements are compared. What the body computes from the array is not recorded; it is the
-same for every candidate. The array is read-only, because a write through it would change the tensor without a step
-(SEMANTICS, rules 3 and 14). An array that becomes a tensor is an input with its current elements (rule 5).
+``.numpy()`` is a step, and its elements are compared. Computations of the body with the array are not recorded; their
+results are the same for every candidate. The array is read-only, because a write through it would change the tensor
+without a step (SEMANTICS, rules 3 and 14). An array that becomes a tensor is an input with its current elements
+(rule 5).
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ def _input_of_array(
 ) -> RecordedTensor:
     """Record an array as an input; keep the array for ``refuse_written`` if torch's tensor would share its memory."""
     array = args[0]
-    # The input lies where all inputs lie, so its device is a step of its own.
+    # Inputs always lie on the recorder's device, so a move to the device that the body names is a separate step.
     device = settle(recorder.drawer, kwargs.get("device"))
     rest = {name: value for name, value in kwargs.items() if name != "device"}
     more, _, named, _ = split(recorder, (None, *args[1:]), rest, function)
@@ -69,7 +70,7 @@ def _input_of_array(
 
 
 def refuse_written(recorder: Recorder) -> None:
-    """Refuse a body that wrote to an array whose memory a tensor of plain torch would share.
+    """Refuse a body that wrote to an array after making a tensor of it: in plain torch, both would share memory.
 
     Raises:
         AuthorError: An array has changed since a tensor was made from it.

@@ -53,20 +53,20 @@ _OUTSIDE: Final = Unsupported(
     "its outputs depend only on values that may have been computed outside of the recorded steps, by numpy or another "
     "library: both sides get the same values, so there is nothing to compare",
 )
-#: Number of recordings after which the gradients of hooks are taken as they are: a hook may change those of others.
+#: Number of recordings after which the gradients of hooks are accepted, because hooks may keep changing each other's.
 _RECORDINGS_FOR_HOOKS: Final = 8
 _seed_torch: Final = torch.default_generator.manual_seed
 
 
 class Attempts:
-    """Source of attempts at the cases of tests; all draw from one bit generator, which gets a new key each time.
+    """Source of attempts at the cases of tests. All draw from one bit generator, which gets a new key for each attempt.
 
     Args:
         device: Device of the reference.
         shapes: Number of sets of sizes and choices that the cases of a test share (``case.pattern_of``).
 
     Attributes:
-        marks_modules: Whether steps are marked with the modules that they are recorded in, which takes time.
+        marks_modules: True if steps are marked with the modules that they are recorded in, which takes time.
     """
 
     def __init__(self, device: str = "cpu", shapes: int = 0) -> None:
@@ -87,7 +87,7 @@ class Attempts:
         self._numpy_state: Any = self._numpy_bits.state
 
     def prefetch(self, key: int, cases: Sequence[int]) -> None:
-        """Draw the random words of the first attempts at several cases at once: the same words, but faster.
+        """Draw the random words of the first attempts at several cases at once; this only saves time.
 
         Args:
             key: Key of the test (``case.test_key``).
@@ -111,7 +111,7 @@ class Attempts:
             call: The body with its arguments bound.
             name: ``(test key, test id, case, attempt)``.
             edits: Values by site or name that replace draws; ``None`` if the draws need no names, which take time.
-            profile: The profile; by default it follows from the case's number.
+            profile: The profile; by default it depends on the case's number.
             watched: Indices of values to copy right after their step; only for a body without setup.
 
         Raises:
@@ -121,14 +121,14 @@ class Attempts:
         try:
             return self._with_hooks(*how)
         except AuthorError as error:
-            # Plain torch may have refused a call with a tensor that a recorded step has used: record such calls too.
+            # Plain torch may have refused a call with a tensor that a recorded step has used, so record such calls too.
             if name[0] in self._intercepted or not isinstance(error.__cause__, RuntimeError):
                 raise
             self._intercepted.add(name[0])
             return self._with_hooks(*how)
 
     def _with_hooks(self, *how: Any) -> Attempt:
-        """Record a body again until each hook whose function reads its gradient was recorded with the one that it gets.
+        """Record a body, and again until each hook that reads its gradient was recorded with the one that it gets.
 
         Raises:
             AuthorError: As for ``attempt``.
@@ -138,7 +138,7 @@ class Attempts:
             try:
                 found = self._recorded(*how)
             except AuthorError:
-                # The body may have failed on what it read of ones.
+                # The body may have failed because a hook read ones in place of its gradient.
                 if not (gradients.are_read and gradients.has_news()):
                     raise
                 continue
@@ -165,7 +165,7 @@ class Attempts:
         allowed = () if example else _profiles(declaration)
         is_planned = case % 2 == 0 and (BOUNDARY in allowed if profile is None else profile == BOUNDARY)
         if is_planned:
-            profile = ORDINARY  # and `boundary` as soon as a dimension has its turn
+            profile = ORDINARY  # it becomes `boundary` as soon as a dimension has its turn
         wanted = profile_of(test, case, 0, allowed) if profile is None else profile
         chosen = profile_of(test, case, number, allowed) if profile is None else profile
         # If the reference refuses one layout, the next attempt has another.
@@ -194,7 +194,7 @@ class Attempts:
         if recorder.notes.has_given_up:
             return _given_up(recorder)
         if ended_at is not None:
-            # A refusal that the author expects is the end of the case, and its draws are all that it makes.
+            # An expected refusal ends the case, so an example can only name draws before it.
             if example and not edits and is_demanded(recorder.steps[ended_at]):
                 check_example(case, example, draws_of(drawer.log))
             return _ended(recorder, ended_at, wanted, key_of(key, case, number))
@@ -230,28 +230,28 @@ class Attempts:
 
 
 def _profiles(declaration: Declaration) -> tuple[str, ...]:
-    """Return the profiles of a test's cases; those of a grid have none, unless the test asks for some."""
+    """Return the profiles of a test's cases; cases of a grid have none, unless the test asks for some."""
     if declaration.profiles is not None:
         return declaration.profiles
     return () if declaration.grid else PROFILES
 
 
 def _why_not_large(declaration: Declaration, shapes: int) -> SizeStanding:
-    """Return why free dimensions do not reach a class of sizes that nothing else forbids."""
+    """Return the reason to report if free dimensions do not reach a class of sizes, and no other rule forbids it."""
     if BOUNDARY not in _profiles(declaration):
         return "grid" if declaration.profiles is None else "profiles"
     return "shapes" if shapes else "few_cases"
 
 
 def _unfit(recorder: Recorder, wanted: str) -> tuple[str, NoProfile] | None:
-    """Return the profile that a case was to have and why it has not; ``None`` if it has it."""
+    """Return the profile that a case should have had and why it was not applied; ``None`` if it was."""
     if recorder.notes.profile_applied or wanted == ORDINARY:
         return None
     return wanted, recorder.notes.profile_obstacle if recorder.drawer.profile == wanted else REJECTED
 
 
 def _cotangents(recorder: Recorder, *, are_random: bool) -> dict[int, torch.Tensor]:
-    """Draw the gradient that the backward pass starts from, for each output tensor that requires grad.
+    """Draw the gradient that the backward pass starts from, by position of each output tensor that requires grad.
 
     An output that is returned twice counts once (rule 9). This is decided here for both sides, because a candidate may
     return one tensor for two outputs of the reference, or two for one.
@@ -272,7 +272,7 @@ def _cotangents(recorder: Recorder, *, are_random: bool) -> dict[int, torch.Tens
 
 
 def _rests_on(program: Program, keys: Collection[str]) -> bool:
-    """Whether all inputs that a program's outputs depend on are among ``keys``."""
+    """Return true if all inputs that a program's outputs depend on are among ``keys``."""
     steps = program.steps
     if program.setup:
         return False  # Parameters of a module are inputs too.
@@ -281,7 +281,7 @@ def _rests_on(program: Program, keys: Collection[str]) -> bool:
 
 
 def _given_up(recorder: Recorder) -> Attempt:
-    """Return an attempt that the body has ended, as ``Recorder.has_given_up`` says: there is nothing to try."""
+    """Return an attempt that the body has ended, as in ``CaseNotes.has_given_up``. Its program is empty."""
     applied = recorder.drawer.profile if recorder.notes.profile_applied else ORDINARY
     empty = Program((), (Step(OUTPUT, "output", (), (), "output"),))
     return Attempt(
@@ -292,7 +292,7 @@ def _given_up(recorder: Recorder) -> Attempt:
 
 
 def _ended(recorder: Recorder, at: int, wanted: str, key: tuple[int, int]) -> Attempt:
-    """Return an attempt that ends with a step that the reference refused: it is rejected, unless the author expects it.
+    """Return an attempt that ends with a step that the reference refused; unless the author expects it, it is rejected.
 
     The steps after a refusal are dropped, because they are undefined: for example, the gradients of an aborted backward
     pass.
@@ -313,7 +313,7 @@ def _attempt(
     cotangents: dict[int, torch.Tensor],
     refused: Step | None = None,
 ) -> Attempt:
-    """Return an attempt with all that its recorder knows of it."""
+    """Return an attempt with the facts that its recorder has collected."""
     drawer = recorder.drawer
     return Attempt(
         program,
@@ -337,10 +337,10 @@ def _attempt(
 
 
 def _program(recorder: Recorder) -> Program:
-    """Return the program with its setup moved to the front; the trace of the reference is reordered alike.
+    """Return the program with its setup moved to the front; reorder the trace of the reference in the same way.
 
-    What the body expects stands before its first call, as all other inputs usually do, so that the calls can be
-    repeated.
+    Expected values are moved before the first call of the body, where the other inputs usually are, so that the calls
+    can be repeated.
     """
     steps, trace = recorder.steps, recorder.trace
     if not recorder.has_setup and not has_expectation(steps):

@@ -1,7 +1,8 @@
-"""The names that a test gives its tensors and generators: findings, programs and draws speak of ``weight``, as it does.
+"""The names that a test gives its tensors and generators, so that findings, programs and draws can use them too.
 
-A tensor's is the variable that the author's code binds to what the running call returns, so that the bytecode says it.
-A generator has been bound before it is drawn, so it is looked for among the variables.
+A tensor is named after the variable to which the author's code is about to bind the result of the running call. This
+variable is read from the bytecode. A generator has been bound before it is drawn, so it is looked up among the
+variables.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 _OWN: Final = ("ci_autotest.record", "ci_autotest.testing", "ci_autotest.compat")
 #: Instructions that bind a variable; newer interpreters join two in one.
 _STORES: Final = ("STORE_FAST", "STORE_NAME", "STORE_DEREF", "STORE_GLOBAL")
-#: Instructions of an expression's end: what lies on the stack then is no longer of one statement.
+#: Instructions that end a statement or an expression, so that later ones no longer concern the result.
 _ENDS: Final = ("RETURN", "YIELD", "RAISE", "RERAISE", "POP_TOP", "STORE", "FOR_ITER", "SEND")
 _UNPACK: Final = "UNPACK_SEQUENCE"
 _COMPREHENSIONS: Final = ("<genexpr>", "<listcomp>")
@@ -27,11 +28,11 @@ _ATTRIBUTES: Final = ("LOAD_ATTR", "LOAD_METHOD")
 
 
 def author_name(is_taken: Callable[[str], bool]) -> str | None:
-    """Return the variable that the author's running statement binds to the value being made; ``None`` if to none.
+    """Return the variable that the author's running statement binds to the value being made; ``None`` without one.
 
     Args:
-        is_taken: Whether a value before has a name, which is asked where a statement binds several: of
-            ``q, k, v = (random_tensor(2) for _ in range(3))``, the value gets the next one that is free.
+        is_taken: Returns true if an earlier value has a name. It is called if a statement binds several variables: in
+            ``q, k, v = (random_tensor(2) for _ in range(3))``, the value gets the next free one.
     """
     frame = _author_frame()
     while frame is not None and frame.f_code.co_name in _COMPREHENSIONS:
@@ -43,7 +44,7 @@ def author_name(is_taken: Callable[[str], bool]) -> str | None:
 
 
 def variable_of(is_held: Callable[[object], bool]) -> str | None:
-    """Return the first variable of the author's running function, or of its module, whose value is the right one."""
+    """Return the first variable of the author's running function, or of its module, for which ``is_held`` is true."""
     frame = _author_frame()
     scopes = () if frame is None else (frame.f_locals, frame.f_globals)
     return next((name for scope in scopes for name, value in scope.items() if is_held(value)), None)
@@ -63,9 +64,9 @@ def _instructions(code: CodeType) -> list[dis.Instruction]:
 
 @lru_cache(maxsize=4096)
 def _bound(code: CodeType, offset: int) -> tuple[str, ...]:
-    """Return the variable that an instruction's result is bound to, or those that share what it is unpacked into.
+    """Return the variable that an instruction's result is bound to, or several if the result is unpacked.
 
-    The result's place on the stack is followed through the expressions of ``x, weight = first(), second()``.
+    The result's place on the stack is tracked, so that both calls of ``x, weight = first(), second()`` get a name.
     """
     every = _instructions(code)
     after = [each for each in every if each.offset > offset]
@@ -89,10 +90,10 @@ def _bound(code: CodeType, offset: int) -> tuple[str, ...]:
 
 
 def _place_after(instructions: list[dis.Instruction], place: int) -> int | None:
-    """Return where on the stack the result is after the first of two instructions; ``None`` if it has been used."""
+    """Return the result's place on the stack after the first of two instructions; ``None`` if it has been used."""
     each = instructions[0]
     name, count = each.opname, each.arg or 0
-    if name == "ROT_THREE":  # The first goes below the two others.
+    if name == "ROT_THREE":  # The top goes below the next two.
         return {0: 2, 1: 0, 2: 1}.get(place, place)
     if (name, count) == ("COPY", place + 1) or (name == "DUP_TOP" and place == 0):
         return 0  # `x := value` and `x = y = value` bind a copy of it.

@@ -10,7 +10,7 @@ of each user class is replaced by a function that
 
 So a program names no user code. It runs on any backend that supports hooks, and is saved, printed and
 localized like any other (``docs/decisions/user-functions-are-traced.md``). If the backward returns ``None`` for an
-input, that input gets a gradient of zeros. A forward that calls a kernel outside of torch's operators cannot be traced.
+input, the input gets a gradient of zeros. A forward that calls a kernel outside of torch's operators cannot be traced.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def _own(function: type) -> dict[str, Any]:
 
 
 def is_traced(function: type) -> bool:
-    """Whether a class is patched at the moment."""
+    """Return true if a class is patched at the moment."""
     return isinstance(vars(function).get("setup_context"), _Setup)
 
 
@@ -109,7 +109,7 @@ class _Tracing:
         self.forward = staticmethod(self._called)
 
     def _called(self, *args: Any, **kwargs: Any) -> Any:
-        """Handle a call of ``forward``, either by ``apply`` or directly by another forward."""
+        """Handle a call of ``forward``, by ``apply`` or directly by another forward."""
         if args and isinstance(args[0], _Context):
             return self._forward(*args, **kwargs)
         with_grad = self.setup_context.take()
@@ -193,12 +193,12 @@ class _Context:
         raise AuthorError(message)
 
     def is_plain(self, result: RecordedTensor) -> bool:
-        """Whether a result was marked as not differentiable."""
+        """Return true if a result was marked as not differentiable."""
         return any(item is result for item in self._plain)
 
 
 def _no_input(result: Any, inputs: tuple[Any, ...]) -> Any:
-    """Return a result as an object of its own: of an input that is returned, ``apply`` would make a view, as a step."""
+    """Return a result as a new object if it is an input, because ``apply`` would make a view of it, which is a step."""
     is_input = isinstance(result, RecordedTensor) and any(result is item for item in inputs)
     return RecordedTensor(result._tensor, result._ref, result._recorder) if is_input else result
 
@@ -208,7 +208,7 @@ def _any_recorded(values: Iterable[object]) -> bool:
 
 
 def _summed(view: Any, dtype: torch.dtype) -> Any:
-    """Return the sum of a view in a dtype. Any scalar that depends on the view would do."""
+    """Return the sum of a view in a dtype. Any other scalar that depends on the view would do as well."""
     if view._tensor.is_complex() and not dtype.is_complex:
         view = torch.view_as_real(view)
     total = view.sum()

@@ -1,8 +1,8 @@
-"""Where the batch of a case is: the dimension of each input that has it, as ``@autotest(batch=…)`` says.
+"""The batch dimension of each input of a case, as given by ``@autotest(batch=…)``.
 
-``batch`` names a tensor by its number among those that the body draws or takes from outside, from 0. What a test
-expects, what modules hold and what a form adds have no number. Memory that a form adds for results of calls has the
-batch where one of its dimensions has the size of the batch.
+``batch`` names a tensor by its number, from 0, among those that the body draws or takes from outside. Expected values,
+the state of modules and the inputs that a form adds have no number. In memory that a form adds for the result of a
+call, the dimension that has the index and size of another tensor's batch dimension is taken as the batch dimension.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ class _Input(NamedTuple):
 def batch_of(
     program: Program, named: Mapping[int, int] | None, added: Collection[str], *, is_usual: bool
 ) -> Mapping[str, int] | None:
-    """Return the dimension of the batch of each input that has one, by its key; ``None`` for the first of every input.
+    """Return the batch dimension of each input that has one, by its key; ``None`` for the first of every input.
 
     Args:
         program: The program of the case.
-        named: The dimension of the batch of each tensor that has one, by its number; ``None`` if the test has none.
+        named: The batch dimension of each tensor that has one, by its number; ``None`` if the test names none.
         added: Keys of the inputs that the form of the case adds.
-        is_usual: Whether the body alone decides the shapes. A profile and a search may draw a tensor without the
-            dimension: such a case has no batch to split, and that is no fault of the author.
+        is_usual: True if only the body decides the shapes. A profile or a search may draw a tensor without the
+            dimension. Such a case has no batch to split, and the author is not to blame.
 
     Raises:
         AuthorError: There is no such tensor, it has no such dimension, or the dimensions have different sizes.
@@ -52,9 +52,9 @@ def batch_of(
 
 
 def _of_added(inputs: Sequence[_Input], sizes: Collection[tuple[int, int]]) -> dict[str, int]:
-    """Return the dimension of the batch of what a form adds.
+    """Return the batch dimension of the inputs that a form adds.
 
-    It is a guess: whether the slices give what the whole batch gives is looked at before any rank runs.
+    It is a guess. Before any rank runs, the results of the slices are compared with those of the whole batch.
     """
     found = {}
     for key, shape in inputs:
@@ -65,7 +65,7 @@ def _of_added(inputs: Sequence[_Input], sizes: Collection[tuple[int, int]]) -> d
 
 
 def _inputs(program: Program) -> list[_Input]:
-    """Return the inputs that have a number, in its order."""
+    """Return the inputs that have a number, in order, with those that a form adds."""
     steps, expected = program.steps, expected_inputs(program.steps)
     given = ((index, spec) for index, spec in program.inputs.items() if index not in expected and not spec.state)
     return [_Input(steps[index].target, spec.shape) for index, spec in given]
@@ -99,7 +99,7 @@ def _refuse_wrong(named: Mapping[int, int], inputs: list[_Input]) -> None:
 
 
 def _existing(noun: str, count: int) -> str:
-    """Return which numbers ``count`` things have."""
+    """Return the numbers of ``count`` things as text."""
     if not count:
         return f"no {noun}"
     return f"only {noun} 0" if count == 1 else f"only {noun}s 0 to {count - 1}"

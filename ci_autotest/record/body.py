@@ -1,6 +1,6 @@
-"""Running a body with its recorder: its own exceptions are reported with file and line.
+"""Running a body with its recorder; an exception of the body's own is reported with file and line.
 
-A body's return value, flattened, becomes the output of the program.
+The body's return value, flattened, becomes the output of the program.
 """
 
 from __future__ import annotations
@@ -50,14 +50,14 @@ def run_body(
     """Run a body in a form and record its outputs; return the index of the refused step that ended it, if any.
 
     Raises:
-        AuthorError: The body raised an exception of its own, returned something that is not recorded, or did not raise
-            what its declaration says.
+        AuthorError: The body raised an exception of its own, returned something that is not recorded, wrote to memory
+            without a step, calls no operator, or did not raise the error of its declaration.
     """
     token = CURRENT.set(recorder)
     try:
         with calling(form, recorder.device):
             ended_at, returned = _called(recorder, declaration, call, tracer)
-        recorder.notes.is_widened = False  # what follows judges the recording itself, and no input excuses it
+        recorder.notes.is_widened = False  # the checks below are about the recording, so no input is an excuse
         if ended_at is None:
             if recorder.notes.has_given_up:
                 return None
@@ -70,7 +70,7 @@ def run_body(
                 refuse_unrecorded_writes(recorder)
     except AuthorError as error:
         message = f"{error}{_body_line(error, declaration)}"
-        # Another harness draws anew when torch raises a TypeError, as for an argument that only its own framework has.
+        # Another harness draws again if torch raises a TypeError, for example for an argument that torch does not have.
         if recorder.notes.is_widened or (declaration.is_foreign and isinstance(error, ArgumentError)):
             recorder.notes.assumption = message
             return None
@@ -104,7 +104,7 @@ def run_body(
 def _called(
     recorder: Recorder, declaration: Declaration, call: Callable[[], object], tracer: FunctionTracer
 ) -> tuple[int | None, object]:
-    """Call a body; return the index of the refused step that ended it, and its result."""
+    """Call a body; return the index of the refused step that ended it, if there is one, and its result."""
     try:
         with ModuleCalls(recorder) if recorder.marks_modules else nullcontext(), _uncompiled():
             returned = tracer.call(call)
@@ -135,7 +135,7 @@ def _called(
 
 
 def _uncompiled() -> AbstractContextManager[object]:
-    """Return a context in which functions that the user has compiled run as written: no graph takes recorded values."""
+    """Return a context that runs the user's compiled functions as written, because graphs take no recorded values."""
     if "torch._dynamo" not in sys.modules or not hasattr(torch.compiler, "set_stance"):  # torch 2.6 has it
         return nullcontext()
     eager: AbstractContextManager[object] = torch.compiler.set_stance("force_eager")
@@ -207,7 +207,7 @@ def record_output(recorder: Recorder, returned: object) -> None:
         AuthorError: The body returned something that no step gave.
     """
     found = tuple(_returned(returned, recorder))
-    # A graph shows its outputs alone: beside a size, its tensor has to be one of them.
+    # A compiled graph shows only its outputs. If the body returns only a size, its tensor has to be an output too.
     if not any(recorder.trace.facts[ref.index] is not None for ref in found):
         found += _unused(recorder)
     if not recorder.keeps_graph:
@@ -224,7 +224,7 @@ def _returned(value: object, recorder: Recorder) -> list[Ref]:
     held = recorder.outside.captured.get(id(value))
     if held is not None:  # a plain tensor with a recorded value, for example the gradient of a plain parameter
         return [held[1]._ref]
-    if value is None or isinstance(value, GradFn):  # whether there is one is `requires_grad`, which is compared
+    if value is None or isinstance(value, GradFn):  # `requires_grad` is compared, and tells whether there is one
         return []
     if isinstance(value, _PLAIN):
         return _given(value, recorder)
@@ -237,12 +237,12 @@ def _returned(value: object, recorder: Recorder) -> list[Ref]:
 
 
 def _given(value: object, recorder: Recorder) -> list[Ref]:
-    """Return all steps that gave a number, a boolean or another plain value: which of them it is from is unknown.
+    """Return all steps that gave a plain value, for example a number; which of them the body used is unknown.
 
     An attribute that is equal to it becomes a step here.
 
     Raises:
-        AuthorError: No step did: comparing a constant would always pass.
+        AuthorError: No step gave it. Comparing a constant would always pass.
     """
     values = recorder.trace.values
     read = [key for key, found in recorder.reads.items() if _gave(found, value)]
@@ -262,14 +262,14 @@ def _given(value: object, recorder: Recorder) -> list[Ref]:
 
 
 def _gave(found: object, value: object) -> bool:
-    """Whether what a step or an attribute gave is a plain value, or a shape that has it as a size."""
+    """Return true if ``found``, of a step or an attribute, equals a plain value or is a shape with that size."""
     if isinstance(found, torch.Size) and type(value) is int:
         return value in found
     return type(found) is type(value) and (found is value or bool(found == value))
 
 
 def _unused(recorder: Recorder) -> tuple[Ref, ...]:
-    """Return the tensors of which steps read nothing but plain values, such as a size."""
+    """Return the tensors from which steps read only plain values, such as a size, or nothing."""
     steps, trace = recorder.steps, recorder.trace
     used = {
         ref.index

@@ -1,7 +1,7 @@
 """Arguments of a test's body: a test case if it takes one, and those of ``pytest.mark.parametrize``.
 
 OneFlow's tests are functions of one ``test_case``, while pytest passes fixtures by the names in a function's signature.
-So a first parameter with one of the usual names is a test case, and pytest does not see it in the signature.
+So a first parameter with one of the usual names is a test case, and the signature for pytest leaves it out.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def required(body: Callable[..., object]) -> list[inspect.Parameter]:
 
 
 def takes_test_case(body: Callable[..., object]) -> bool:
-    """Whether a function's first parameter is a test case, judged by its name."""
+    """Return true if a function's first parameter is a test case, judged by its name."""
     wanted = required(body)
     return bool(wanted) and wanted[0].name in _CASE_NAMES
 
@@ -40,7 +40,7 @@ def fixtures_of(body: Callable[..., object], given: Collection[str], *, is_metho
     Args:
         body: The function as written.
         given: Names of the arguments that ``parametrize`` gives.
-        is_method: Whether its first parameter is an object of its class.
+        is_method: True if its first parameter is an object of its class.
     """
     is_given = is_method or takes_test_case(body)
     return [parameter.name for parameter in required(body)[is_given:] if parameter.name not in given]
@@ -55,7 +55,7 @@ def with_case(
 
 
 def callers_signature(body: Callable[..., object]) -> inspect.Signature:
-    """Return the signature for pytest: a function's without its test case, a method's unchanged."""
+    """Return the signature for pytest: that of a function without its test case, that of a method unchanged."""
     signature = inspect.signature(body)
     is_function = body.__qualname__.rpartition(".")[0] in {"", _outer(body)}
     if not (is_function and takes_test_case(body)):
@@ -72,8 +72,8 @@ def _outer(body: Callable[..., object]) -> str:
 def case_name(body: Callable[..., object], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> str:
     """Return ``[3-same]`` for a call with the arguments 3 and ``same``, or nothing for a call without arguments.
 
-    The name selects the inputs, so it must be the same in every process. Hence the object of a method is left out, and
-    an argument whose text holds an address or a path is shown by its type.
+    The name selects the inputs, so it must be the same in every process. Hence the object of a method is left out. A
+    path, or an argument with an address in its text, is shown by its type.
     """
     own = args[1:] if args and _is_owner(args[0], body) else args
     shown = [_shown(value) for value in (*own, *kwargs.values()) if not isinstance(value, unittest.TestCase)]
@@ -81,7 +81,7 @@ def case_name(body: Callable[..., object], args: tuple[Any, ...], kwargs: Mappin
 
 
 def _is_owner(value: object, body: Callable[..., object]) -> bool:
-    """Whether a body is a method of an object's class or of a base class."""
+    """Return true if a body is a method of an object's class or of a base class."""
     return any(body.__qualname__ == f"{kind.__qualname__}.{body.__name__}" for kind in type(value).__mro__)
 
 
@@ -103,11 +103,11 @@ class ParametrizedCall(NamedTuple):
 
 
 def parametrized(function: Callable[..., object], body: Callable[..., object]) -> list[ParametrizedCall]:
-    """Return each call that ``pytest.mark.parametrize`` defines, in pytest's order; else one without arguments.
+    """Return each call that ``pytest.mark.parametrize`` defines, in pytest's order, or one without arguments.
 
     Args:
         function: The decorated function, which carries the marks.
-        body: The function as written, which has the order of the arguments.
+        body: The function as written, which gives the order of the arguments.
     """
     rows = [ParametrizedCall({}, ())]
     for mark in getattr(function, "pytestmark", ()):

@@ -1,7 +1,7 @@
 """Forms of a case: other ways to make its calls, under autocast, with ``out=``, or with second derivatives.
 
-The rule of this module: a form changes only calls for which the reference has it. ``out=`` and second derivatives are
-tried outside of the recording first, and a call for which the reference refuses them stays as the body makes it.
+The rule of this module: a form changes only calls that the reference supports in this form. ``out=`` and second
+derivatives are tried outside of the recording first. If the reference refuses them, the call stays as written.
 """
 
 from __future__ import annotations
@@ -33,21 +33,21 @@ if TYPE_CHECKING:
     from ci_autotest.record.function import Function
 
 AUTOCAST, OUT, SECOND_DERIVATIVES = FORMS
-#: One case of so many has each form: one or two of the 20 of a plan.
+#: One case in so many has each form: one or two of the 20 cases of a plan.
 _EVERY: Final = 14
 #: Kinds of device whose autocast a step can store.
 _CASTING: Final = ("cpu", "cuda")
-#: What ``out`` holds before the call, in any dtype: a kernel that adds to it, or writes less than all of it, is seen.
+#: The elements of ``out`` before the call, in any dtype. They reveal a kernel that adds to them or leaves some as is.
 _HELD: Final = 7
 
 
 def form_of(drawer: Drawer, forms: tuple[str, ...], number: int) -> str:
-    """Return the form of an attempt by plan; empty if its calls are made as they are written.
+    """Return the form of an attempt by plan; empty if its calls are made as written.
 
     Args:
-        drawer: Of the attempt.
+        drawer: The drawer of the attempt.
         forms: The forms that the test asks for.
-        number: Number of the attempt: after a refusal, calls are made as they are written.
+        number: Number of the attempt; after a refusal, calls are made as written.
     """
     if not forms or drawer.profile == LARGE_SHAPES:
         return ""
@@ -77,11 +77,11 @@ class OutRecorder(Recorder):
     __slots__ = ()
 
     def tensor(self, source: torch.Tensor, spec: TensorSpec, name: str | None = None) -> RecordedTensor:
-        """Record a placeholder without a gradient, because torch puts nothing that has one into ``out``."""
+        """Record a placeholder without a gradient, because torch writes no results with gradients to ``out``."""
         return Recorder.tensor(self, source, replace(spec, requires_grad=False) if spec.requires_grad else spec, name)
 
     def call_function(self, function: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Record a call whose result is written to a new input."""
+        """Record a call; let it write its result to a new input if the reference can do so."""
         if (
             "out" not in kwargs
             and self.outside.plain_tensors is None
@@ -96,7 +96,7 @@ class OutRecorder(Recorder):
         return Recorder.call_function(self, function, args, kwargs)
 
     def _room(self, result: torch.Tensor) -> RecordedTensor:
-        """Return an input of the size of a result: all of its memory, or every second element."""
+        """Return an input for a result: contiguous, or every second element of its memory."""
         spec = contiguous_spec(result)
         size = spec.shape
         if self.drawer.choice(f"out{len(self.steps)}", 2) and result.numel():
@@ -104,14 +104,14 @@ class OutRecorder(Recorder):
             size = (spec.storage_size,)
         room = self.tensor(torch.full(size, _HELD, dtype=result.dtype), spec, OUT)
         self.notes.added.add(self.steps[room._ref.index].target)
-        # It is certain to be overwritten, so that both sides copy it in their first run.
+        # The call will overwrite it, so both sides need a copy from their first run on.
         keep_copy(self.trace, room._ref.index, room._tensor)
         return room
 
 
 def _put_aside(function: Function, args: list[Any], kwargs: dict[str, Any]) -> tuple[torch.Tensor, ...]:
     """Return the results of a call that the reference also makes with ``out=``; none if it does not."""
-    # Of copies, because a few functions also write to an argument, for example to running statistics.
+    # Call it with copies, because a few functions also write to an argument, for example to running statistics.
     args, kwargs = mapped((args, kwargs), lambda each: each.detach().clone().requires_grad_(each.requires_grad))
     try:
         found = function.real(*args, **kwargs)
@@ -126,9 +126,10 @@ def _put_aside(function: Function, args: list[Any], kwargs: dict[str, Any]) -> t
 
 
 def with_second_derivatives(recorder: Recorder, returned: object) -> object:
-    """Return what a body returned, and the gradients of it, whose backward pass gives second derivatives.
+    """Return a body's result with its gradients, so that the backward pass gives second derivatives.
 
-    The gradient that each output gets is the output itself, so that linear functions have second derivatives too.
+    The backward pass of each output starts from the output itself, so that linear functions have second derivatives
+    too. If that is not possible, return only the result.
     """
     hooks = {*HOOK, *REGISTERS}
     if (
@@ -152,7 +153,7 @@ def with_second_derivatives(recorder: Recorder, returned: object) -> object:
 
 @outside
 def _has_second(outputs: list[torch.Tensor], leaves: list[torch.Tensor]) -> bool:
-    """Whether the reference has second derivatives of outputs with respect to leaves."""
+    """Return true if the reference has second derivatives of outputs with respect to leaves."""
     if not outputs or not leaves:
         return False
     try:

@@ -35,7 +35,7 @@ def outside(call: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def asking_module() -> str:
-    """Return the name of the module that recording was called from: the author's, or one of torch's."""
+    """Return the name of the module that called recording: the author's, or one of torch's."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and _module_of(frame).startswith(_RECORDING):
         frame = frame.f_back

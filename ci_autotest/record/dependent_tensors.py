@@ -1,8 +1,8 @@
 """Tensors with dependent elements: indices, permutations, choices from a list, and matrices of linear algebra.
 
 The data depend on (case, site), as those of ``random_tensor`` do. Profiles change free sizes and layouts, but not
-values, because these must keep their property: for example, a permutation has to stay one. Only indices have their
-profiles too, because they may repeat: the first and the last, and many that are equal.
+values, because these must keep their property: for example, a permutation has to stay one. Only indices have profiles
+of values too, because they may repeat: the first and the last index, and many equal ones.
 """
 
 from __future__ import annotations
@@ -57,14 +57,14 @@ def index_tensor(
     negative: bool = False,
     dtype: Any = int,
 ) -> torch.Tensor:
-    """Return recorded indices into a dimension of a tensor: all below its size; an empty tensor if the size is 0.
+    """Return recorded indices into a dimension of a tensor, all below its size; an empty tensor if the size is 0.
 
     Args:
         of: The recorded tensor to index, or the size itself.
         dim: Dimension of that tensor.
         ndim: Number of dimensions of the index tensor; drawn from 1 to 5 by default.
         dims: Sizes of the index tensor; a size of ``None`` is free.
-        negative: Whether to draw negative indices too, which count from the end.
+        negative: True to draw negative indices too, which count from the end.
         dtype: ``int``, an integer dtype, or a generator of one.
 
     Raises:
@@ -80,7 +80,7 @@ def permutation_tensor(of: torch.Tensor | int | Generator | None = None, dim: in
     """Return the recorded numbers below a size, each once, in random order: int64 ``(size,)``.
 
     Args:
-        of: The recorded tensor whose dimension is permuted, or the size itself; free (1 to 7) by default.
+        of: The recorded tensor with the dimension to permute, or the size itself; free (1 to 7) by default.
         dim: Dimension of that tensor.
 
     Raises:
@@ -104,13 +104,13 @@ def choice_tensor(
     Args:
         a: The list, or the count.
         size: Shape of the tensor; one dimension with a free size (1 to 7) by default.
-        replace: Whether a member may be chosen more than once.
+        replace: True if a member may be chosen more than once.
         p: Probability of each member; equal by default.
-        dtype: The dtype of the members by default.
-        requires_grad: Whether the tensor requires grad; integers and booleans never do.
+        dtype: By default float, bool or int, like the members.
+        requires_grad: True if the tensor requires grad; integers and booleans never do.
 
     Raises:
-        AuthorError: Called outside a test, or with fewer members than elements and without repeats.
+        AuthorError: Called outside a test; or there are too few members, or ``p`` is not a list of their probabilities.
     """
     value: Any = _choice(a, size, replace, p, dtype, requires_grad)
     return value  # type: ignore[no-any-return]
@@ -228,7 +228,7 @@ def free_size(recorder: Recorder, site: str, power: int) -> int:
 
 
 def record_array(recorder: Recorder, array: NDArray[Any], dtype: str, *, with_grad: bool) -> RecordedTensor:
-    """Record an array as an input; under ``non_contiguous`` it is sliced, because expanding would repeat elements."""
+    """Record an array as an input, sliced under ``non_contiguous``, because an expanded one would repeat elements."""
     shape = array.shape
     source = torch.from_numpy(np.ascontiguousarray(array)).to(getattr(torch, dtype)).reshape(shape)
     spec, numel = TensorSpec.plain(dtype, shape, requires_grad=with_grad), source.numel()
@@ -249,7 +249,7 @@ class MatrixTensor:
 
     Args:
         kind: The property, as in the name of the function.
-        made: Gives arbitrary square matrices, ``(..., size, size)`` with elements in [-1, 1), the property.
+        made: Turns arbitrary square matrices, ``(..., size, size)`` with elements in [-1, 1), into ones that have it.
     """
 
     kind: str
@@ -268,7 +268,7 @@ class MatrixTensor:
             size: Number of rows and columns; free (1 to 7) by default.
             ndim: Number of dimensions, at least 2; 2 by default.
             dtype: A floating or complex dtype.
-            requires_grad: Whether the tensor requires grad.
+            requires_grad: True if the tensor requires grad.
 
         Raises:
             AuthorError: The dtype is neither floating nor complex, or there are fewer than two dimensions.
@@ -294,7 +294,7 @@ class MatrixTensor:
 
 
 def _batch(drawer: Drawer, site: str, ndim: int, rows: int) -> list[int]:
-    """Draw the leading sizes; one may have its turn to be large."""
+    """Draw the leading sizes; one of them may have its turn to be large."""
     turn = drawer.plan.claim(range(ndim))
     sizes = []
     for i in range(ndim):

@@ -1,4 +1,4 @@
-"""Duplicate names of tests in a file: Python keeps the last definition, so the first would never run."""
+"""Duplicate names of tests in a file: Python keeps only the last definition, so the first would never run."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class LostTest(NamedTuple):
         line: Line of the definition that is lost.
         again: Line of the definition that replaces it.
         tests: Number of tests of a class; 0 for a test.
-        has_successor: Whether the definition that replaces it is a test, or a class with tests.
+        has_successor: True if the definition that replaces it is a test, or a class with tests.
     """
 
     name: str
@@ -35,7 +35,7 @@ class LostTest(NamedTuple):
     has_successor: bool = False
 
     def message(self, file: str) -> str:
-        """Return what is wrong and what to do.
+        """Return a message with the problem and its remedy.
 
         Args:
             file: The file's name, for the reader.
@@ -48,16 +48,16 @@ class LostTest(NamedTuple):
 
 
 def refuse_duplicate(file: str, name: str) -> None:
-    """Refuse to run a test if an earlier one with its name would never run: nothing else would say so.
+    """Refuse to run a test if an earlier one with its name would never run, because nothing else would report that.
 
-    A test that is replaced by no test costs every test of its file, because none other could say so.
+    If a test is replaced by something that is no test, every test of its file is refused, because none has its name.
 
     Args:
-        file: Path of its source file.
-        name: Its qualified name.
+        file: Path of the test's source file.
+        name: The test's qualified name.
 
     Raises:
-        AuthorError: It, or something that is no test, replaces a test; the message names both lines.
+        AuthorError: The test, or something that is no test, replaces another test. The message names both lines.
     """
     for lost in lost_tests(file):
         if not lost.has_successor or name == lost.name or name.startswith(f"{lost.name}."):

@@ -1,7 +1,7 @@
-"""Expectations of a body: a value, written by hand or computed by another library, that every side is held against.
+"""Expectations of a body: values, written by hand or computed by another library, with which every side is compared.
 
-What is expected becomes an input of the program, so that replays, repros and other interpreters need neither the
-function that computed it nor its library. The reference is held against it too: PyTorch may be wrong.
+An expected value becomes an input of the program, so that replays, repros and other interpreters need neither the
+function that computed it nor its library. The reference is compared with it too, because PyTorch may be wrong.
 """
 
 from __future__ import annotations
@@ -27,20 +27,21 @@ _NUMBERS: frozenset[str] = frozenset("biufc")
 
 
 def expect(y: Any, expected: Any, *args: Any, rtol: float | None = None, atol: float | None = None) -> None:
-    """Expect a value of a test: PyTorch and every candidate are held against it.
+    """Compare a recorded tensor of PyTorch and of every candidate with an expected value.
 
-    A finding of PyTorch's own is one of the candidate ``reference``, and fails the run.
+    If PyTorch differs, the finding is one of the candidate ``reference``, and fails the run.
 
     Args:
         y: A recorded tensor.
         expected: A number, an array, a list or a tensor; or a function that returns one, called with ``args``. A number
-            that is written here stands for a tensor of that number; what a function returns has its own shape.
+            stands for a tensor of that number in the shape of ``y``; the result of a function is not expanded.
         args: Arguments of the function; recorded tensors are passed as NumPy arrays, bfloat16 as float32.
-        rtol: Ratio to what is expected; give ``atol`` too. By default, the tolerance of the test.
+        rtol: Ratio to the expected value; give ``atol`` too. By default, the tolerance of the test.
         atol: In the unit of the elements.
 
     Raises:
-        AuthorError: Called outside a test, or with something that is no recorded tensor, no numbers or no tolerance.
+        AuthorError: Called outside a test; or ``y`` is no recorded tensor, ``expected`` gives no numbers, or a
+            tolerance is wrong.
     """
     recorder = recorder_for("expect")
     if not isinstance(y, RecordedTensor):
@@ -70,7 +71,7 @@ def _check_tolerance(rtol: object, atol: object) -> None:
 
 
 def _wanted(recorder: Recorder, found: Any, args: tuple[Any, ...]) -> torch.Tensor:
-    """Return what is expected as a tensor on the host."""
+    """Return the expected value as a tensor on the host."""
     if callable(found) and not isinstance(found, RecordedTensor | torch.Tensor):
         given = [settle(recorder.drawer, arg) for arg in args]
         arrays = [array_of(arg._tensor) if isinstance(arg, RecordedTensor) else arg for arg in given]
@@ -91,14 +92,14 @@ def _wanted(recorder: Recorder, found: Any, args: tuple[Any, ...]) -> torch.Tens
             f"expect() got {_kind(found)}, which is no array of numbers. Give numbers, or a function that returns some."
         )
         raise AuthorError(message)
-    # NumPy has floats that torch has not.
+    # torch has no longdouble.
     return torch.from_numpy(array.astype(np.float64) if array.dtype == np.longdouble else array)
 
 
 def _like(wanted: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
-    """Return what is expected in the dtype of a value, unless that changes more than a rounding.
+    """Return the expected value in the dtype of a value, unless an integer or boolean dtype cannot hold it.
 
-    A dtype that stays another one is a difference by itself.
+    Then, or if only the expected value is complex, the dtypes differ, which is reported as a difference.
     """
     found = wanted.to(value.dtype) if value.is_complex() or not wanted.is_complex() else wanted
     is_exact = not (found.is_floating_point() or found.is_complex())

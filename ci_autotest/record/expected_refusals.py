@@ -1,6 +1,6 @@
 """Errors that a test expects: ``@autotest(raises=…, match=…)``, ``pytest.raises`` and ``assertRaises``.
 
-A body may also catch a refusal with its own ``except``. That step is recorded as refused, but not as expected.
+A body may also catch a refusal with its own ``except``. Its step is recorded as refused, but not as expected.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _CASE: Final = TestCase()
 
 
 def record_expected_errors() -> None:
-    """Make ``assertRaises`` and ``pytest.raises`` record in this process which refusals the author expects."""
+    """Make ``assertRaises`` and ``pytest.raises`` in this process record the refusals that the author expects."""
     _patch(_CASE.assertRaises)
     # pytest is optional; a test file that uses `pytest.raises` has imported it.
     pytest: Any = sys.modules.get("pytest")
@@ -77,13 +77,13 @@ def check_demand(declaration: Declaration, error: BaseException | None) -> None:
 
 
 def is_met(declaration: Declaration, error: BaseException) -> bool:
-    """Whether an error matches ``raises`` and ``match`` of a declaration."""
+    """Return true if an error matches ``raises`` and ``match`` of a declaration."""
     is_meant = isinstance(error, declaration.raises)
     return is_meant and (declaration.match is None or re.search(declaration.match, error_text(error)) is not None)
 
 
 def is_caused_by(error: BaseException, refusal: BaseException) -> bool:
-    """Whether the error of a body was caused by a refusal of the reference; an assertion is always the author's own."""
+    """Return true if a refusal of the reference caused a body's error; an assertion is always the author's own."""
     return error is refusal or (
         not isinstance(error, AssertionError) and any(cause is refusal for cause in _causes(error))
     )

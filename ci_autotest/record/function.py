@@ -35,7 +35,7 @@ class Function:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Record the call inside a test; outside, call torch."""
-        # A compiler that traces an operator of the user's does not know context variables.
+        # A compiler that traces a user's operator does not know context variables.
         recorder = None if torch.compiler.is_compiling() else CURRENT.get()
         if recorder is None:
             return self.real(*args, **kwargs)
@@ -63,7 +63,7 @@ class RegisteredOperator(Function):
         return Function(f"{self.target}.{name}", found) if isinstance(found, torch._ops.OpOverload) else found
 
 
-#: Functions that reach ``__torch_function__`` and that torch has no public name for.
+#: Functions that reach ``__torch_function__`` and for which ``public_name`` has no name.
 _UNRESOLVED: Final[dict[Any, str]] = {
     torch.autograd.grad: "torch.autograd.grad",
     torch.autograd.backward: "torch.autograd.backward",
@@ -73,7 +73,7 @@ _UNRESOLVED: Final[dict[Any, str]] = {
 
 @lru_cache(maxsize=2048)
 def plain_function(func: Callable[..., Any]) -> tuple[str, Function]:
-    """Return the kind of a function of plain torch, ``getattr``, ``method`` or ``function``, and its recording version.
+    """Return the kind of a plain torch function (``getattr``, ``method`` or ``function``) and its recording version.
 
     Raises:
         AuthorError: The function has no public name.

@@ -1,8 +1,8 @@
-"""Backward passes of a body: which calls run one, and which gradients are compared afterwards.
+"""Backward passes of a body: the calls that run one, and the gradients that are compared afterwards.
 
-If a body runs a backward pass of its own, there is no automatic one, unless the body keeps the graph, because a second
-pass over the same graph raises. Instead, the last steps of the program read the ``.grad`` of every leaf, and these
-values are compared like any other.
+If a body runs a backward pass of its own, there is no automatic one, because a second pass over the same graph raises.
+The exception is ``torch.autograd.grad`` with a kept graph. Instead, the last steps of the program read the ``.grad`` of
+every leaf, and these values are compared like any other.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ _KEEPING: Final = ("retain_graph", "create_graph")
 
 
 def ends_the_graph(target: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
-    """Whether a call frees the graph, or leaves gradients to which an automatic backward pass would add."""
+    """Return true if a call frees the graph, or leaves gradients to which an automatic backward pass would add."""
     if target == "torch.autograd.grad":
         return not any(args[PASSES[target] :][: len(_KEEPING)]) and not any(kwargs.get(name) for name in _KEEPING)
     return target in PASSES
 
 
 def unread(recorder: Recorder) -> Iterator[RecordedTensor]:
-    """Yield the leaves and parameters that require grad and whose ``.grad`` the body has not read."""
+    """Yield the leaves and module parameters that require grad, except leaves whose ``.grad`` the body has read."""
     read = {step.args[0] for step in recorder.steps if _reads_grad(step)}
     for index, facts in enumerate(list(recorder.trace.facts)):
         if facts is not None and facts[:2] == (True, True) and Ref(index) not in read:

@@ -1,7 +1,7 @@
 """Grids: every combination of the values of a test's ``every`` is a case, counted before the run.
 
-The rule of this module: a case's point of the grid follows from its number and from the axes that it draws, so that a
-case can be drawn alone. So each case must draw the same axes, and a test that does not is broken.
+The rule of this module: a case's point of the grid depends only on its number and on the axes that it draws, so that a
+case can be drawn without the others. Hence each case must draw the same axes; otherwise the test is broken.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _CALL: Final = re.compile(r"\bevery\(")
 
 
 class GridValues(Generator):
-    """A value of which a test's cases have all, in every combination with those of others."""
+    """An axis of the grid: the cases of a test have each value, in every combination with those of other axes."""
 
     __slots__ = ("values",)
 
@@ -52,27 +52,29 @@ class GridValues(Generator):
 
 
 def every(*values: T | Iterable[T]) -> T:
-    """Return a generator that has each of some values: the cases of a test are all combinations of these.
+    """Return a generator for a grid: the cases of a test are all combinations of the values.
 
-    ``ci-autotest list`` shows how many. All of them run, whatever ``--cases`` says, without profiles unless
-    ``@autotest(profiles=…)`` asks for some. What is drawn at random beside them differs in each case.
+    ``ci-autotest list`` shows how many. All of them run, whatever ``--cases`` is, without profiles unless
+    ``@autotest(profiles=…)`` asks for some. Other draws are random in each case. A test with more than a million
+    combinations is refused before it runs.
 
     Args:
         values: The values; or one range, list or other iterable of them.
 
     Raises:
-        AuthorError: There is no value, or an iterable has more than a million.
+        AuthorError: There is no value.
     """
     if len(values) != 1 or isinstance(values[0], str) or not isinstance(values[0], Iterable):
         return cast("T", GridValues(values))
     found: Any = values[0]
     if not isinstance(found, Sequence):
+        # One more than is allowed: an endless iterable ends, and `refuse_too_many` still sees that it is too long.
         found = tuple(islice(found, GRID_AT_MOST + 1))
     return cast("T", GridValues(found))
 
 
 def may_have_grid(file: str) -> bool:
-    """Whether a test file calls ``every``, so that its tests must be drawn once to count their points."""
+    """Return true if a test file calls ``every``, so that its tests must be drawn once to count their points."""
     try:
         return _CALL.search(Path(file).read_text("utf-8", "replace")) is not None
     except OSError:
@@ -80,7 +82,7 @@ def may_have_grid(file: str) -> bool:
 
 
 def grid_points(draw: Callable[[int], Attempt]) -> int:
-    """Return the number of points of a test's grid, 0 without one; a broken test has none, and its run says why."""
+    """Return the number of points of a test's grid, or 0 without one. The run of a broken test reports the problem."""
     found = 1
     for case in range(_CASES):
         try:
@@ -112,7 +114,7 @@ def check_grid(declaration: Declaration, points: int) -> None:
     """Refuse a case that draws other axes than the case by which the grid was counted: points would be left out.
 
     Raises:
-        AuthorError: It does.
+        AuthorError: The numbers of points differ.
     """
     counted = max(declaration.grid or 0, 1)
     if declaration.grid is None or points == counted:

@@ -2,8 +2,8 @@
 
 The reference then runs those steps instead of the function, so that both sides do the same. The gradient is not known
 yet, so the function gets ones. If it reads elements of them (prints them, branches on them), the body is recorded again
-with the gradient that the reference gave to the hook, until that is the one that the hook was recorded with. A number
-that was read is a constant of the program, as it is everywhere else in a body.
+with the gradient that the reference gave to the hook, until both are the same. A number that was read is a constant of
+the program, as it is everywhere else in a body.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
     from ci_autotest.record.recorder import Recorder
 
-#: Targets that turn elements of a gradient into Python numbers. In a hook they are no steps.
+#: Targets that turn elements of a gradient into Python numbers. In a hook they are not recorded as steps.
 READING: Final = frozenset({
     "builtins.bool", "builtins.int", "builtins.float", "item", "tolist", "numpy",
     "is_nonzero", "equal", "allclose", "torch.is_nonzero", "torch.equal", "torch.allclose",
@@ -47,10 +47,10 @@ READING: Final = frozenset({
 
 
 class HookGradients:
-    """The first gradient of each hook of a body, by the order of registration, from one recording to the next.
+    """The first gradient of each hook of a body, in order of registration, kept from one recording to the next.
 
     Attributes:
-        are_read: Whether the function of a hook has read elements of a value.
+        are_read: True if the function of a hook has read elements of a value.
     """
 
     def __init__(self) -> None:
@@ -73,26 +73,26 @@ class HookGradients:
 
     @property
     def is_last_known(self) -> bool:
-        """Whether the gradient of the hook that was registered last is known, so that it may be shown."""
+        """True if the gradient of the last registered hook is known, so that it may be shown."""
         number = len(self._seen) - 1
         return number < len(self._known) and self._known[number] is not None
 
     def read_number(self) -> None:
-        """Note that the hook that was registered last turns elements into Python numbers."""
+        """Note that the last registered hook turns elements into Python numbers."""
         self.are_read = True
         self._read_numbers.add(len(self._seen) - 1)
 
     def see(self, number: int, gradient: torch.Tensor) -> None:
-        """Keep the first gradient that autograd gives to a hook."""
+        """Count a call of a hook by autograd, and keep the first gradient if any hook reads elements."""
         self._calls[number] += 1
         if self.are_read and self._seen[number] is None:
             self._seen[number] = gradient.detach().clone()
 
     def has_news(self) -> bool:
-        """Whether a hook got another gradient than the one that it was recorded with; the next recording gets these.
+        """Return true if a hook got another gradient than it was recorded with; the next recording uses the new ones.
 
         Raises:
-            AuthorError: A hook that reads numbers was called more than once: they would differ from call to call.
+            AuthorError: A hook that reads numbers was called more than once, and they would differ between the calls.
         """
         if any(self._calls[number] > 1 for number in self._read_numbers):
             message = (
@@ -139,7 +139,8 @@ def register_hook(recorder: Recorder, receiver: RecordedTensor, function: Callab
     """Record the registration of a hook and the steps of its function.
 
     Raises:
-        AuthorError: The function makes tensors with plain torch, or returns no tensor.
+        AuthorError: The function makes a tensor or a module with plain torch, catches an error of the reference, or
+            returns something else than a recorded tensor or nothing.
     """
     trace, steps, start = recorder.trace, recorder.steps, len(recorder.steps)
     gradients = recorder.hook_gradients
@@ -157,7 +158,7 @@ def register_hook(recorder: Recorder, receiver: RecordedTensor, function: Callab
     except Exception:
         if known is not None:
             raise
-        # Of ones that is no error yet: if autograd calls the hook, the body is recorded again with the gradient.
+        # With ones this is no error yet: if autograd calls the hook, the body is recorded again with the gradient.
         gradients.are_read = is_provisional = True
     finally:
         recorder.hook_values = None
@@ -166,7 +167,7 @@ def register_hook(recorder: Recorder, receiver: RecordedTensor, function: Callab
     for i in range(start, index):
         modes = tuple(mode for mode in steps[i].modes if mode not in NO_GRAD)
         steps[i] = steps[i]._replace(modes=(*modes, *HOOK))
-        # They are no values of the run: autograd calls the hook later, and perhaps with another gradient.
+        # These values do not belong to the run: autograd calls the hook later, and perhaps with another gradient.
         trace.values[i], trace.facts[i] = None, None
     returned = result._ref if isinstance(result, RecordedTensor) else None
     recorder.silent(Step(CALL_METHOD, "register_hook", (receiver._ref, Ref(start), returned), (), "hook", REGISTERS))
@@ -179,7 +180,7 @@ def register_hook(recorder: Recorder, receiver: RecordedTensor, function: Callab
 
 
 class _StoredValues:
-    """Callback that updates values which a hook's function stored, when autograd runs the hook with a real gradient.
+    """Callback that updates the values that a hook's function stored, when autograd calls the hook with its gradient.
 
     Args:
         recorder: The recorder of the attempt.

@@ -75,7 +75,7 @@ def _without_grad() -> tuple[str, ...]:
 
 
 def _untraced(frame: FrameType | None) -> type | None:
-    """Return the class of which a frame is ``apply``, if it is not traced: torch's own, or defined in the body."""
+    """Return the class of an ``apply`` frame if the class is not traced: it is torch's own, or defined in the body."""
     if frame is None or not frame.f_code.co_filename.endswith("torch/autograd/function.py"):
         return None
     function: type = frame.f_locals["cls"] if frame.f_code.co_name == "apply" else type(None)

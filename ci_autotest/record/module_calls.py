@@ -1,7 +1,7 @@
-"""Which module of the user's each step was recorded in, so that a pass over graphs gets the modules.
+"""The user's module in which each step was recorded, so that a pass over graphs gets the modules.
 
-The rule of this module: a step is only marked where it is a part of the whole forward of a class of torch's, or where
-it gets a parameter or buffer by its place in a module; what the step does is unchanged.
+The rule of this module: a step is marked only if it is part of a whole forward of one of torch's classes, or if it gets
+a parameter or buffer by its place in a module. The mark does not change the step's effect.
 """
 
 from __future__ import annotations
@@ -29,23 +29,23 @@ if TYPE_CHECKING:
     from ci_autotest.record.recorder import Recorder
 
 _PLAIN: Final = (bool, int, float, str, type(None))
-#: Arguments of constructors that are no part of what a module computes.
+#: Arguments of constructors that do not affect the values that a module computes.
 _PLACES: Final = frozenset({"self", "device", "dtype"})
 _RECURRENT: Final = (torch.nn.RNN, torch.nn.LSTM, torch.nn.GRU)
 
 
-#: The steps of these.
+#: Targets of the steps that these modules record.
 _RECURRENT_TARGETS: Final = frozenset(f"torch.{name}" for name in RECURRENT)
 
 
 class _Forward(NamedTuple):
-    """One forward of a class of torch's: its steps, and where its arguments and results stand.
+    """One forward of one of torch's classes: its steps, and the places of its arguments and results.
 
     Attributes:
         module: The module.
         members: Indices of its steps.
-        places: Places of each value among the arguments, by the index of its step.
-        given: The other arguments.
+        places: Places of each recorded value among the arguments, by the index of its step.
+        given: The other arguments, each with its place.
         results: Place of each value among the results, by the index of its step.
     """
 
@@ -57,7 +57,7 @@ class _Forward(NamedTuple):
 
 
 class ModuleCalls:
-    """Marks the steps that are recorded inside of modules while a body runs.
+    """Marks the steps that are recorded inside modules while a body runs.
 
     Args:
         recorder: The recorder of the attempt.
@@ -102,7 +102,7 @@ class ModuleCalls:
     def _forward(
         self, module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], result: object, members: list[int]
     ) -> _Forward | None:
-        """Return a forward; ``None`` if its arguments or results are not tensors and plain values."""
+        """Return a forward; ``None`` if it has other arguments than tensors and plain values, or other results."""
         found = _Forward(module, members, {}, [], {})
         for place, value in chain(enumerate(args), kwargs.items()):
             for inner, leaf in _leaves(value, str(place)):
@@ -123,7 +123,7 @@ class ModuleCalls:
         return found if is_whole else None
 
     def _finds_state(self, forward: _Forward, *, is_alone: bool) -> bool:
-        """Add the first state of a recurrent module that made it itself; return whether that can be an argument."""
+        """Add the initial state that a recurrent module made itself; return whether that can be an argument."""
         if not (is_alone and isinstance(forward.module, _RECURRENT)):
             return True
         steps = self._recorder.steps
@@ -135,14 +135,14 @@ class ModuleCalls:
         return isinstance(given, Ref) and given.index in forward.places
 
     def _index(self, value: object) -> int | None:
-        """Return the index of the step that a tensor is the value of; ``None`` for another value."""
+        """Return the index of the step that gave a tensor; ``None`` for any other value."""
         if isinstance(value, RecordedTensor):
             return value._ref.index
         captured = self._recorder.outside.captured.get(id(value))
         return None if captured is None else captured[1]._ref.index
 
     def _mark(self, root: torch.nn.Module, members: list[int]) -> None:
-        """Mark the steps inside of an outermost module."""
+        """Mark the steps inside an outermost module."""
         if not any(root is other for other in self._roots):
             self._roots.append(root)
         number = next(i for i, other in enumerate(self._roots) if root is other)
@@ -160,14 +160,14 @@ class ModuleCalls:
                 call = ModuleCall(str(number), states=paths, constants=constants_of(steps[i]))
                 steps[i] = steps[i]._replace(module=call)
         taken: set[int] = set()
-        # The outermost modules come last. One that is called inside of the root, and is no part of it, has no path.
+        # The outermost modules come last. A module that is called inside the root but is no part of it has no path.
         for forward in reversed(self._forwards):
             if id(forward.module) in modules and not taken & {*forward.members}:
                 taken |= self._mark_forward(forward, modules[id(forward.module)], states)
         self._forwards.clear()
 
     def _mark_forward(self, forward: _Forward, path: str, states: dict[int, str]) -> set[int]:
-        """Mark the steps of a forward; return their indices, and none if a call of the module would not do the same."""
+        """Mark the steps of a forward and return their indices; none if a call of the module would not be the same."""
         steps, members = self._recorder.steps, forward.members
         kwargs = constructor_arguments(forward.module)
         sources = _sources(steps, forward, states)
@@ -202,7 +202,7 @@ def _leaves(value: object, place: str) -> Iterator[tuple[str, object]]:
 
 
 def _sources(steps: Sequence[Step], forward: _Forward, states: dict[int, str]) -> dict[int, tuple[str, ...]] | None:
-    """Return ``ModuleCall.sources`` of each step; ``None`` if one takes another value, or none takes an argument."""
+    """Return ``ModuleCall.sources`` of each step; ``None`` if a step uses another value, or an argument is unused."""
     numbers = {index: number for number, index in enumerate(forward.members)}
     used: set[int] = set()
     found: dict[int, tuple[str, ...]] = {}
@@ -223,16 +223,16 @@ def _sources(steps: Sequence[Step], forward: _Forward, states: dict[int, str]) -
 
 
 def _is_leaf(module: torch.nn.Module) -> bool:
-    """Whether torch.fx would call a module and not enter it, and its class alone says what it computes."""
+    """Return true if torch.fx would call a module without entering it, and its class determines its results."""
     kind = type(module)
     is_torchs = kind.__module__.startswith("torch.nn.modules.") and not isinstance(module, torch.nn.Sequential)
-    # Without a momentum, what a batch-norm does in training depends on its count of batches, which is not recorded.
+    # Without a momentum, a batch-norm in training depends on its count of batches, which is not recorded.
     counts = module.training and getattr(module, "momentum", 0.0) is None
     return is_torchs and not (counts or "forward" in vars(module) or module._forward_hooks or module._forward_pre_hooks)
 
 
 def constructor_arguments(module: torch.nn.Module) -> tuple[tuple[str, Argument], ...] | None:
-    """Return the arguments that construct a module like one of torch's; ``None`` if its attributes do not say them."""
+    """Return the arguments that construct an equal module of torch; ``None`` if its attributes do not tell them."""
     kind = type(module)
     if getattr(torch.nn, kind.__name__, None) is not kind:
         return None
@@ -257,9 +257,9 @@ def constructor_arguments(module: torch.nn.Module) -> tuple[tuple[str, Argument]
 
 @lru_cache(maxsize=256)
 def _description_of(kind: type[torch.nn.Module], arguments: tuple[tuple[str, Any], ...], training: bool) -> object:  # noqa: FBT001
-    """Return the description of a module that a class makes of its arguments; ``None`` if it refuses them."""
+    """Return the description of a class's module with these arguments; ``None`` if the class refuses them."""
     with warnings.catch_warnings(), torch.device("meta"):
-        warnings.simplefilter("ignore")  # The author's own construction has given them.
+        warnings.simplefilter("ignore")  # The author's own construction has already given these warnings.
         try:
             return _description(kind(**dict(arguments)).train(training))
         except Exception:  # noqa: BLE001 - whatever a class has against attributes that were changed
@@ -267,7 +267,7 @@ def _description_of(kind: type[torch.nn.Module], arguments: tuple[tuple[str, Any
 
 
 def _composed(module: Any) -> dict[str, Any] | None:
-    """Return the arguments of a class whose attributes have other names; ``None`` for any other class."""
+    """Return the arguments of a class that stores them under other names; ``None`` for any other class."""
     if isinstance(module, _RECURRENT):
         names = ["input_size", "hidden_size", "num_layers", "bias", "batch_first", "dropout", "bidirectional"]
         more = {torch.nn.RNN: ["nonlinearity"], torch.nn.LSTM: ["proj_size"]}.get(type(module), [])
@@ -291,7 +291,7 @@ def _composed(module: Any) -> dict[str, Any] | None:
 
 
 def _description(module: torch.nn.Module) -> object:
-    """Return all that tells one module from another but the values of its state."""
+    """Return all properties that distinguish a module from another, except the values of its state."""
     shapes = [(name, tuple(value.shape)) for name, value in module.state_dict().items()]
     attention = [
         (part.dropout, part.add_zero_attn) for part in module.modules() if isinstance(part, torch.nn.MultiheadAttention)

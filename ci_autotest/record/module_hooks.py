@@ -50,7 +50,7 @@ class Hooks:
         self._by_kind: dict[str, list[_Hook]] = {kind: [] for kind in KINDS}
 
     def __bool__(self) -> bool:
-        """Whether the module has any hook."""
+        """Return true if the module has any hook."""
         return any(self._by_kind.values())
 
     def register(self, kind: str, function: Callable[..., Any], options: dict[str, Any]) -> ModuleHandle:
@@ -79,7 +79,7 @@ class Hooks:
         """Run a forward with its hooks, in torch's order, and return the result after the last hook."""
         for hook in list(self._by_kind[BEFORE]):
             args, kwargs = _before(hook, module, args, kwargs)
-        # Forward hooks get the body's own arguments, as in torch, not the views.
+        # As in torch, forward hooks get the body's own arguments, not the views.
         given, args = args, self._viewed(args)
         result = forward(args, kwargs)
         for hook in list(self._by_kind[AFTER]):
@@ -117,7 +117,7 @@ class Hooks:
 
 
 class ModuleHandle:
-    """The handle of a module's hook, which removes it."""
+    """Handle that removes a module's hook."""
 
     __slots__ = ("_held", "_hook")
 

@@ -76,23 +76,23 @@ class ModuleSteps:
         self._hooks: dict[int, tuple[torch.nn.Module, Hooks]] = {}
 
     def mark(self, module: RecordedModule) -> None:
-        """Note that a module and its parts have run or were changed by the body; later changes belong to the body."""
+        """Note that the body has run or changed a module and its parts; later changes belong to the body."""
         self._ran.update(map(id, module.real.modules()))
 
     def has_run(self, module: RecordedModule) -> bool:
-        """Whether a module, or a part of it, was marked."""
+        """Return true if a module, or a part of it, was marked."""
         return not self._ran.isdisjoint(map(id, module.real.modules()))
 
     def hooks_of(self, module: RecordedModule) -> Hooks:
-        """Return the hooks of a module or part, found by torch's module: each access to a part makes a new object."""
-        # The entry keeps the module alive, because Python may give the id of a deleted object to another one.
+        """Return the hooks of a module or part, by torch's module, because each access to a part makes a new object."""
+        # The entry keeps the module alive, because Python may give the id of a deleted object to a new one.
         return self._hooks.setdefault(id(module.real), (module.real, Hooks()))[1]
 
     def call(self, module: RecordedModule, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Record a forward with the module's hooks around it.
 
         Raises:
-            AuthorError: A part of the module has hooks; the forward is a single step, so they cannot run inside it.
+            AuthorError: A part of the module has hooks. They cannot run, because the forward is a single step.
         """
         if not self._hooks:
             return self.forward(module, args, kwargs)
@@ -114,12 +114,12 @@ class ModuleSteps:
         step = Step(
             CALL_MODULE, module.target, (module.ref, *step_args), step_kwargs, module.label, modes, recorder.seed()
         )
-        # The forward is one step, so what a class of the user's calls in it is not recorded.
+        # The forward is one step, so the calls inside a user's class are not recorded.
         call = outside(module.real) if is_own(module.target) else module.real
         return recorder.run(step, call, real_args, real_kwargs)
 
     def method(self, module: RecordedModule, target: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """Record a method that changes a module; it belongs to the setup until the module is first called."""
+        """Record a method that changes a module; it belongs to the setup until the body runs or sets the module."""
         call = getattr(module.real, target)
         real_args, step_args, real_kwargs, step_kwargs = split(self._recorder, args, kwargs, call, target)
         step = Step(CALL_METHOD, target, (module.ref, *step_args), step_kwargs, target, in_setup=not module.was_called)
@@ -160,7 +160,7 @@ class ModuleSteps:
     def snapshot(self, module: RecordedModule) -> None:
         """Store the state of a module before its first forward.
 
-        Expanded tensors are skipped: nothing can write to them, and the constructor gets them again in a replay.
+        Expanded tensors are skipped. Nothing can write to them, and the constructor gets them again in a replay.
         """
         recorder, items = self._recorder, []
         for name, tensor in module.real.state_dict().items():

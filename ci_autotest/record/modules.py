@@ -1,7 +1,7 @@
 """Recorded modules, which a body uses in place of ``torch.nn`` modules.
 
 Reading a parameter (``get_parameter("0.weight")``) or a part (``get_submodule("0")``) is a step that every version of
-torch can replay. Construction and changes before the first forward belong to the setup, later changes to the body.
+torch can replay. The construction and changes before the first forward belong to the setup, later changes to the body.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _CHANGES: Final = frozenset(
 )
 #: Replacements of methods that are not recorded.
 _INSTEAD: Final = {"register_backward_hook": "Use .register_full_backward_hook. "}
-# RecordedModule.__setattr__ records a step, so its own attributes are set past it.
+# RecordedModule.__setattr__ records a step, so the wrapper's own attributes are set without it.
 _set: Final = object.__setattr__
 _OWN: Final = frozenset({"label", "real", "ref", "target", "_owner", "_steps"})
 
@@ -64,12 +64,12 @@ class RecordedModule:
 
     @property
     def root(self) -> RecordedModule:
-        """The module that this is a part of; itself if it is no part."""
+        """The module that has this part; the module itself if it is no part."""
         return self if self._owner is None else self._owner
 
     @property
     def was_called(self) -> bool:
-        """Whether it, or a module that shares a part with it, has run; from then on, changes belong to the body."""
+        """True if the body has run or changed it or a module that shares a part; later changes belong to the body."""
         return self._steps.has_run(self)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -193,7 +193,7 @@ class RecordedModule:
         """Initialize the module with a function of the user; the resulting state belongs to the setup.
 
         Raises:
-            AuthorError: The module has run, so the changes of the function would not be recorded.
+            AuthorError: The body has run or changed the module, so the function's changes would not be recorded.
         """
         if self.was_called:
             message = "`.apply()` of a module that has run is not recorded. Call it before the first forward."
@@ -212,7 +212,7 @@ class RecordedModule:
 
 
 class _Parts(tuple[RecordedModule, ...]):
-    """A slice of a sequence of modules, which are called one after the other."""
+    """A slice of a sequence of modules; a call passes its argument through them one after the other."""
 
     __slots__ = ()
 

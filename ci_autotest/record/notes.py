@@ -1,4 +1,4 @@
-"""What is to be said of a case: by its body, which is shown with a finding, and by the recorder.
+"""Notes about a case: those of its body, which are shown with a finding, and those of the recorder.
 
 Batches of data loaders become inputs of both sides, and the report says that nothing tested the loaders.
 """
@@ -24,20 +24,20 @@ _ITERATE: Final = DataLoader.__iter__
 
 
 class CaseNotes:
-    """What the recorder notes about one attempt.
+    """Facts about one attempt that are not steps.
 
     Attributes:
-        lines: What the body says about the case.
+        lines: Notes of the body about the case.
         assumption: The false assumption that ended the body; empty if none did.
         skipped: Why the body skipped the case; empty if it did not.
-        untested: Why no candidate can run the body; ``None`` if it does not ask for that.
-        is_widened: Whether an input is of a kind that the body's own harness never draws, so that the body may not be
-            able to take it.
-        remarks: Classes of torch in the body of which nothing is tested: a data loader, wrappers of modules.
-        background: What the source of the test knows about the case.
+        untested: Why no candidate can run the body; ``None`` if any may.
+        is_widened: True if an input is of a kind that the body's own harness never draws, so that the body may refuse
+            it.
+        remarks: Classes of torch that the body uses but that are not tested: a data loader, wrappers of modules.
+        background: The facts that the source of the test knows about the case.
         added: Keys of the inputs that the form of the case has added to those of the body.
-        profile_applied: Whether the attempt's profile changed anything.
-        profile_obstacle: Why it changed nothing in the tensor that it met last, as in ``draw.profiles``.
+        profile_applied: True if the attempt's profile changed anything.
+        profile_obstacle: Why the profile changed nothing in the last tensor, as in ``draw.profiles``.
     """
 
     __slots__ = (
@@ -59,15 +59,15 @@ class CaseNotes:
 
     @property
     def has_given_up(self) -> bool:
-        """Whether the body has ended its case: by a false assumption, a skip, or a request that nothing here meets."""
+        """True if the body has ended its case: by a false assumption, a skip, or an unsupported request."""
         return bool(self.assumption or self.skipped or self.untested)
 
 
 def note(text: object) -> None:
-    """Say something about this case, which is shown if the case becomes a finding.
+    """Note something about this case; the note is shown if the case becomes a finding.
 
     Args:
-        text: At most 300 characters of it are kept, in one line; a case keeps its first ten notes.
+        text: The note. At most 300 characters of it are kept, in one line; a case keeps its first ten notes.
 
     Raises:
         AuthorError: Called outside a test.
@@ -87,6 +87,6 @@ def _iterate(loader: DataLoader[Any]) -> Any:
 
 
 def notice_loaders() -> None:
-    """Notice from now on which bodies iterate a data loader: torch has no hook for it."""
+    """Patch data loaders to notice when a body iterates one, because torch has no hook for it."""
     if DataLoader.__iter__ is _ITERATE:
         DataLoader.__iter__ = _iterate  # type: ignore[method-assign]

@@ -1,9 +1,9 @@
 """Optimizers of plain torch: ``step()`` is recorded as the in-place operations that it performs, including its state.
 
 ``torch.optim`` is Python code over tensors. During ``step()`` the plain parameters are replaced by their recorded
-values, so that each operation records itself. An optimizer of a recorded module holds values already.
-The ``foreach`` and ``fused`` implementations are turned off meanwhile, because they take no recorded values. So a fused
-optimizer kernel is not what is tested here.
+values, so that each operation records itself. An optimizer of a recorded module holds recorded values already.
+The ``foreach`` and ``fused`` implementations are turned off meanwhile, because they take no recorded values. So fused
+optimizer kernels are not tested here.
 
 An optimizer may outlive its case, so its state is restored after the case.
 """
@@ -40,7 +40,7 @@ class Held(NamedTuple):
 
 @lru_cache(maxsize=1)
 def record_optimizers() -> None:
-    """Install the hooks that record optimizers' steps inside a body, once in this process."""
+    """Install the hooks that record the steps of optimizers inside a body, once in this process."""
     register_optimizer_step_pre_hook(_begin)
     register_optimizer_step_post_hook(_end)
 
@@ -60,10 +60,10 @@ def _begin(optimizer: Optimizer, _args: object, _kwargs: object) -> None:
     recorder = CURRENT.get()
     if recorder is None:
         return
-    refuse_unrecorded_writes(recorder)  # A gradient that was written to is not the one that is recorded.
+    refuse_unrecorded_writes(recorder)  # After such a write, a gradient differs from the recorded one.
     if id(optimizer) not in recorder.outside.optimizers:
         parameters = [identity(one) for group in optimizer.param_groups for one in group["params"]]
-        if len(set(parameters)) < len(parameters):  # Two reads of one are two values, so torch cannot tell.
+        if len(set(parameters)) < len(parameters):  # Torch does not see it: two reads of one parameter are two values.
             message = "some parameters appear in more than one parameter group, or twice in one: name each once."
             raise AuthorError(message)
         recorder.outside.optimizers[id(optimizer)] = Held(
@@ -88,7 +88,7 @@ def _end(optimizer: Optimizer, _args: object, _kwargs: object) -> None:
     recorder = CURRENT.get()
     if recorder is None or id(optimizer) not in recorder.outside.optimizers:
         return
-    refuse_unrecorded_writes(recorder)  # Writes of the user's own step hooks, which run earlier, would be lost below.
+    refuse_unrecorded_writes(recorder)  # The user's own step hooks ran earlier; their writes would be lost below.
     for group, before in zip(optimizer.param_groups, recorder.outside.optimizers[id(optimizer)].groups, strict=False):
         _move_state(optimizer, group["params"], before["params"])
         group["params"] = list(before["params"])
@@ -111,7 +111,7 @@ def _move_state(optimizer: Optimizer, left: list[Any], right: list[Any]) -> None
 
 
 def _record_state(recorder: Recorder, state: dict[str, Any], value: Any) -> None:
-    """Record the state tensors that exist before the first step as inputs; the count of steps stays a plain tensor."""
+    """Record state tensors from before the first step as inputs; the count of steps stays a plain tensor."""
     for name, one in state.items():
         if isinstance(one, torch.Tensor) and one.shape == value.shape and name != "step":
             state[name] = recorder.capture(one)

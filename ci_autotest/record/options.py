@@ -1,6 +1,6 @@
-"""The options of ``@autotest``, checked once, when the decorator is called; each message says what to write.
+"""The options of ``@autotest``, checked once, when the decorator is called; each message says how to correct them.
 
-Examples are named draws that a test's first cases have, instead of random ones.
+Examples are named draws that a test's first cases use instead of random ones.
 """
 
 from __future__ import annotations
@@ -91,14 +91,14 @@ def dtype_of(case: int, dtypes: tuple[str, ...] | None) -> torch.dtype | None:
 
 
 def turns_of(dtypes: tuple[str, ...]) -> tuple[int, ...]:
-    """Return the index of the dtype in each case of a plan, of which later plans have a rotation."""
+    """Return the index of the dtype in each of the first ``ROWS`` cases; later rows of cases have a rotation of it."""
     return tuple(dtypes.index(dtypes[case // 2 % len(dtypes)]) for case in range(ROWS))
 
 
 def _refuse_unknown(given: Mapping[str, Any]) -> None:
     for name in given:
         if name not in _KNOWN:
-            # A wrong suggestion costs more than none: 'case' is 0.6 similar to 'raises'.
+            # No suggestion is better than a wrong one: 'case' is 0.6 similar to 'raises'.
             nearest = difflib.get_close_matches(name, (*_KNOWN, *_OTHER_NAMES), 1, 0.75)
             hint = f"Did you mean {_OTHER_NAMES.get(nearest[0], nearest[0])}? " if nearest else ""
             message = f"autotest() has no option {name!r}. {hint}It has {', '.join(_KNOWN)}."
@@ -162,7 +162,7 @@ def _match(given: object, raises: object) -> str | None:
 
 
 def _batch(given: object) -> Mapping[int, int] | None:
-    """Return the dimension of the batch of each tensor that has one, by its number; ``None`` if it is not given."""
+    """Return the batch dimension of each tensor that has one, by its number; ``None`` if the option is not given."""
     if given is None:
         return None
     numbers = [*given, *given.values()] if isinstance(given, dict) else []
@@ -211,12 +211,12 @@ def _dtypes(given: object, *, include_complex: bool) -> tuple[str, ...] | None:
         message = f"autotest(dtypes={given!r}) is not a list of dtypes. Write dtypes=(torch.float32, torch.float64)."
         raise AuthorError(message)
     names = [name for item in given for name in (GROUPS[item] if _is_group(item) else (_dtype(item),))]
-    # A dtype that is named twice is drawn twice as often.
+    # Repeats are kept: a dtype that is named twice is drawn twice as often.
     return (*names, *([OF_PYTHON[complex]] if include_complex and OF_PYTHON[complex] not in names else []))
 
 
 def _is_group(given: object) -> bool:
-    """Whether this names several dtypes, as in ``random_dtype``; ``float`` without quotes is float32 alone."""
+    """Return true if this names a group of dtypes, as in ``random_dtype``; ``float`` without quotes is only float32."""
     return isinstance(given, str) and given in GROUPS and given not in DTYPES
 
 
@@ -233,7 +233,7 @@ def _checked_examples(given: Any) -> tuple[Example, ...]:
     """Return the examples of a declaration.
 
     Raises:
-        AuthorError: They are no list of dictionaries of names and numbers.
+        AuthorError: They are not a list of dictionaries of names and numbers.
     """
     if given is None:
         return ()
@@ -256,7 +256,8 @@ def check_example(number: int, example: Example, draws: Sequence[Draw]) -> None:
     """Refuse an example that its case did not follow.
 
     Raises:
-        AuthorError: The case does not make one of the draws, or the value is outside of the draw's range.
+        AuthorError: The case does not make one of the draws, a value is outside the draw's range, or one draw has two
+            values, by its site and by its name.
     """
     made = made_by_name(draws)
     for site, value in example.items():

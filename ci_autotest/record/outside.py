@@ -1,4 +1,4 @@
-"""What came into a body from outside of its recorder: plain tensors, optimizers, arrays; and what writes to them."""
+"""Objects that a body got from outside its recorder, and the writes to them: plain tensors, optimizers, arrays."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ if TYPE_CHECKING:
 
 
 class Outside:
-    """What came into one attempt from outside.
+    """The objects of one attempt that its recorder has not made.
 
     Attributes:
         captured: Plain tensors by id, each with the recorded value that it represents and its version. They are kept
             alive, so that no other tensor gets the same id.
         optimizers: Optimizers of plain torch that have stepped, by id, each with its state before the case.
-        given: The elements that a plain tensor got last, by its id; other elements reveal an unrecorded write.
+        given: The last known elements of a plain tensor, by its id; other elements reveal an unrecorded write.
         given_data: Plain tensors that got new elements, by id, each with its elements before the case.
         given_gradients: Plain tensors that got a gradient, by id, each with its gradient before the case.
         plain_tensors: Mode that records calls with plain tensors; ``None`` while it is not needed.
         shared: NumPy arrays that became inputs, each with its bytes at that time.
-        has_left: Whether a value was converted to an array; inputs from outside may be computed from it afterwards.
-        keys: Of the inputs that may have been computed from such an array.
+        has_left: True if a value was converted to an array; later inputs from outside may be computed from it.
+        keys: Keys of the inputs that may have been computed from such an array.
     """
 
     __slots__ = (

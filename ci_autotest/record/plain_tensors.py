@@ -1,7 +1,7 @@
-"""Plain tensors that represent recorded values: calls of plain torch with them are recorded, and executed as well.
+"""Plain tensors that represent recorded values: calls of plain torch with them are both recorded and executed.
 
 A body that trains a plain ``torch.nn`` module holds its parameters and gradients as plain tensors. Operations on them,
-for example an update by hand, ``clip_grad_norm_`` or a moving average, do not involve any recorded value. So after the
+for example an update by hand, ``clip_grad_norm_`` or a moving average, involve no recorded value. So after the
 first backward pass, or the first recorded step that writes to a plain tensor, every call of torch is intercepted. If an
 argument is a tensor that represents a recorded value, the call is recorded with that value. The plain call is executed
 too, so that identity, views and plain Python code behave as in torch; its result represents the recorded result.
@@ -30,11 +30,11 @@ if TYPE_CHECKING:
     from ci_autotest.record.recorder import Recorder
 
 _FOREACH: Final = "_foreach_"
-#: ``_foreach_`` functions whose counterpart for a single tensor has another name.
+#: Counterparts for a single tensor of ``_foreach_`` functions, if they have another name.
 _OF_ONE: Final = {"norm": torch.linalg.vector_norm}
 #: Attributes that return a tensor; reading one is recorded as a step.
 _VIEWS: Final = VIEW_ATTRIBUTES | {"data"}
-#: Functions that turn elements into Python values, which may decide what the body does.
+#: Functions that turn elements into Python values, on which the body may branch.
 _READING: Final = frozenset({"item", "tolist", "numpy", "__float__", "__int__", "__bool__", "__complex__", "__index__"})
 #: Backward passes, which run on the recorded values only; the plain tensors get their gradients afterwards.
 _BACKWARD: Final = frozenset({"torch.Tensor.backward", "torch.autograd.backward"})
@@ -70,7 +70,7 @@ class PlainTensors(TorchFunctionMode):
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """Record nothing while the reference runs a step, because the parameters of its modules are plain tensors."""
+        """Record nothing while the reference runs a step, because its modules have plain tensors as parameters."""
         was, self._is_paused = self._is_paused, True
         try:
             yield
@@ -78,10 +78,10 @@ class PlainTensors(TorchFunctionMode):
             self._is_paused = was
 
     def _concerns(self, name: str, given: list[Any]) -> bool:
-        """Whether to record a call; a call with a recorded value among its arguments records itself.
+        """Return true to record a call. A call with a recorded value among its arguments records itself.
 
-        A parameter that is seen for the first time is recorded too, because it may be a copy that averages others; but
-        not if the call writes to it, because then it is just being initialized.
+        A parameter that is seen for the first time is recorded too, because it may be a copy that averages others. It
+        is not recorded if the call writes to it, because then it is just being initialized.
         """
         if self._is_paused or any(isinstance(one, RecordedTensor) for one in given):
             return False
@@ -105,7 +105,7 @@ class PlainTensors(TorchFunctionMode):
         return found
 
     def _written(self, func: Callable[..., Any], last: str, how: tuple[Any, Any], given: list[Any]) -> Any:
-        """Record a call that writes to tensors before it is executed, so that new inputs get the elements before it."""
+        """Record a call that writes to tensors, before executing it, so that new inputs get the elements before it."""
         args, kwargs = how
         recorder = self._recorder
         try:
@@ -150,7 +150,7 @@ def stop_watching(recorder: Recorder) -> None:
 
 
 def copy_written(recorder: Recorder, tensors: Iterable[object]) -> None:
-    """Copy the results of a recorded step that writes in place to the plain tensors that represent its values."""
+    """Copy in-place results of a recorded step to the plain tensors that represent the written values."""
     for tensor in tensors:
         held = recorder.outside.captured.get(id(tensor))
         if held is None or not isinstance(tensor, torch.Tensor):
@@ -161,7 +161,7 @@ def copy_written(recorder: Recorder, tensors: Iterable[object]) -> None:
 
 
 def _holds(tensor: torch.Tensor, value: RecordedTensor) -> bool:
-    """Whether a tensor has its value's elements; versions do not tell, because running statistics do not count them."""
+    """Return true if a tensor has its value's elements; writes to running statistics do not change its version."""
     with unrecorded():
         return is_same(tensor, value._tensor)
 
@@ -178,7 +178,7 @@ def copy_data(recorder: Recorder, tensor: torch.Tensor) -> None:
 
 
 def represent(recorder: Recorder, tensor: torch.Tensor, value: RecordedTensor) -> None:
-    """Let a plain tensor represent a recorded value; copy its elements, because random operators give others."""
+    """Let a plain tensor represent a recorded value; copy the elements, because a random operator gives others."""
     with unrecorded():
         now = value._tensor.detach()
         if tensor.shape == now.shape and not is_same(tensor, now):
@@ -200,7 +200,7 @@ def _refresh(recorder: Recorder, written: list[torch.Tensor]) -> None:
 def _record(
     recorder: Recorder, func: Callable[..., Any], last: str, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
-    """Record a call with recorded values in place of plain tensors; tensors that represent none become inputs."""
+    """Record a call with recorded values in place of plain tensors; tensors without a recorded value become inputs."""
 
     def one(value: Any) -> Any:
         if isinstance(value, torch.Tensor):

@@ -24,11 +24,11 @@ def cotangent(
     """Return the gradient of an output, with its shape and dtype: random and signed, or ones.
 
     Args:
-        drawer: Of the attempt.
+        drawer: The drawer of the attempt.
         position: Position of the output.
         output: The output on the reference; it requires grad.
-        are_random: Whether to draw the gradient; otherwise it is ones.
-        has_layout: Whether the case's profile may change its layout.
+        are_random: True to draw the gradient; otherwise it is ones.
+        has_layout: True if the case's profile may change the layout of the gradient.
     """
     dtype, shape = output.dtype, output.shape
     if dtype in _WIDE:
@@ -43,10 +43,10 @@ def cotangent(
 
 
 def _strided(source: torch.Tensor, turn: int) -> torch.Tensor:
-    """Return a gradient that is not contiguous, another layout in each turn.
+    """Return a gradient that is not contiguous, with a different layout in each turn.
 
-    It is as after a transposition, as in a slice of every second element, or expanded as after a sum; then all elements
-    along the last dimension are its first.
+    Its memory is transposed, is a slice of every second element, or is expanded as after a sum. If it is expanded, all
+    elements along the last dimension are equal to the first.
     """
     if source.dim() == 0 or source.numel() < 2:  # noqa: PLR2004 - one element is contiguous in any layout
         return source

@@ -1,7 +1,7 @@
 """Covering arrays: the choices of a test's cases are planned so that each pair of alternatives meets within 20 cases.
 
 The rule of this module: a choice depends on the test's key, the number of the case, and the choices before it in the
-same case, never on another case. So a case can be drawn alone.
+same case, never on another case. So a case can be drawn without the others.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ Level: TypeAlias = int | tuple[int, ...]
 
 #: Number of cases within which pairs are covered: the default of ``cases``.
 ROWS: Final = 20
-#: Ordinary cases first, because a choice that is made only beside a boundary may show nothing.
+#: Ordinary cases come first, because a choice that is made only together with a boundary may show nothing.
 _ORDER: Final = (*range(0, ROWS, 2), *range(1, ROWS, 2))
 #: Odd number whose multiples are spread over 64 bits (Knuth's multiplicative hashing).
 _SPREAD: Final = 0x9E37_79B9_7F4A_7C15
@@ -24,10 +24,10 @@ def planned(test: int, case: int, levels: tuple[Level, ...], count: int) -> int:
     """Return the planned choice of a case among ``count`` alternatives.
 
     Args:
-        test: Key of the test; another one gives other choices in the same case, with the same pairs in all.
+        test: Key of the test. Another key gives other choices in the same case, but the same pairs over all cases.
         case: Number of the case.
-        levels: The choices of the case so far: how many alternatives each has, or what is chosen in each row if another
-            rule decides that.
+        levels: The choices of the case so far: the number of alternatives of each, or the choice of each row if another
+            rule makes it.
         count: Number of alternatives of this choice.
     """
     block, row = divmod(case, ROWS)
@@ -46,7 +46,7 @@ def _column(levels: tuple[Level, ...]) -> tuple[int, ...]:
     used = [0] * count
     chosen = [0] * ROWS
     for row in _ORDER:
-        # The alternative with the most new pairs; of several the one chosen least, then the next one in turn.
+        # Take the alternative with the most new pairs. Ties go to the one chosen least, then to the next one in turn.
         best = max(
             range(count),
             key=lambda level: (

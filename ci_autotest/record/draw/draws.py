@@ -22,7 +22,7 @@ _SITES: Final = tuple(map(str, range(64)))
 _ONE: Final = (0,)
 _LOW: Final = FREE_SIZE[0]
 _SPAN: Final = FREE_SIZE[1] - FREE_SIZE[0]
-#: Ranges up to here are those of a test of small tensors; a test with a larger one has chosen its sizes.
+#: Greatest upper bound of a range that may be scaled. A test with a larger range has chosen its sizes deliberately.
 _SMALL_RANGE: Final = 16
 
 
@@ -32,11 +32,11 @@ class Drawer:
     Args:
         streams: Source of the random words.
         key: Philox key of the attempt.
-        edits: Values by site or name that replace drawn ones; ``None`` if sites get no names, which takes time. Words
-            of replaced draws are consumed all the same, so that an edit changes no other draw.
+        edits: Values by site or name that replace drawn ones; ``None`` to give the sites no names, which take time.
+            The words of replaced draws are consumed all the same, so that an edit changes no other draw.
         profile: Profile of the attempt.
-        turn: Number of the case in the walk through the profiles; consecutive cases of one profile get other layouts.
-        point: Number of the case's point of the test's grid; more points than the grid has begin it again.
+        turn: Number of the case in the walk through the profiles. It selects the layouts of ``non_contiguous``.
+        point: Number of the case's point of the test's grid; after the last point, the grid begins again.
     """
 
     __slots__ = (
@@ -76,22 +76,22 @@ class Drawer:
         # Tuples of `Draw`'s fields, or shorter ones for free sizes (`case.draws_of`), because they are fast to make and
         # most logs are never read.
         self.log: list[tuple[Any, ...]] = []
-        #: By id of a generator: itself, its value and its site.
+        #: Each generator with its value and its site, by the id of the generator.
         self.cache: dict[int, tuple[object, object, str]] = {}
         self.profile = profile
         self.turn = turn
         #: Plan of the sizes; by default no dimension has a turn.
         self.plan = SizePlan()
-        #: Least number of dimensions that is drawn now, so that the one that has its turn exists.
+        #: Least number of dimensions to draw at the moment, so that the dimension that has its turn exists.
         self.least = 0
-        #: Factor of integers from small ranges that become sizes of a tensor; above 1 under ``large_shapes`` alone.
+        #: Factor of integers from small ranges that become sizes of a tensor; above 1 only under ``large_shapes``.
         self.scale = 1
         self._edits = dict(edits or {})
-        #: Names of sites so far; ``None`` if none gets a name.
+        #: Names of sites so far; ``None`` if sites get no names.
         self.names: set[str] | None = None if edits is None else set()
-        #: Combinations of the axes of the grid that were drawn so far.
+        #: Number of combinations of the grid's axes that were drawn so far.
         self.points = 1
-        #: The values of these axes.
+        #: The case's values of these axes.
         self.point: list[object] = []
         self._point = point
         self.next_site = 0
@@ -109,14 +109,14 @@ class Drawer:
         return _SITES[number] if number < len(_SITES) else str(number)
 
     def tensor_site(self) -> str:
-        """Return the site of a new tensor, which gets the name of the variable that it is bound to."""
+        """Return the site of a new tensor; name it after the variable that the tensor is bound to."""
         site = self.site()
         if self.names is not None:
             self.name(site, author_name(self.names.__contains__))
         return site
 
     def name(self, site: str, name: str | None) -> None:
-        """Name a site in the log, unless another one has the name, and let edits by that name count for it."""
+        """Name a site in the log, unless another site has the name, and apply edits by that name to it."""
         if name is None or self.names is None or name in self.names:
             return
         self.names.add(name)
@@ -141,8 +141,8 @@ class Drawer:
             low: Lower bound.
             high: Upper bound, exclusive.
             kind: Kind of the draw.
-            is_planned: Whether it is a choice of the covering array.
-            may_be_size: Whether the plan of sizes gives it a turn.
+            is_planned: True if the covering array makes this choice.
+            may_be_size: True if the integer may be a size, so that the plan of sizes gives it a turn.
         """
         value = low + ((self.words or self.refill()).pop() * (high - low) >> 64)
         if is_planned and self._has_plan():
@@ -172,11 +172,11 @@ class Drawer:
         return value
 
     def turn_size(self, name: str, at: int, drawn: int, others: int, power: int = 1) -> int:
-        """Replace a free size by that of its turn, if it has room, and return it.
+        """Replace a free size by the planned one, if a planned size fits, and return it.
 
         Args:
             name: Site of the size.
-            at: Its place in the log.
+            at: Index of the size in the log.
             drawn: The size that was drawn.
             others: Number of elements of the tensor's other dimensions.
             power: How often the tensor has this dimension.
@@ -203,7 +203,7 @@ class Drawer:
         return value
 
     def boolean(self, site: str, possibility: float | None = None) -> bool:
-        """Draw a boolean: a planned one, or one that is true with probability ``possibility``."""
+        """Draw a boolean that is true with probability ``possibility``, or by plan if that is ``None``."""
         value = (self._word() >> 11) * 2.0**-53 < (0.5 if possibility is None else possibility)
         if possibility is None and (self._rest is not None or self._has_plan()):
             value = self._planned(2) == 1
@@ -215,7 +215,7 @@ class Drawer:
     def choice(self, site: str, count: int, simplest: int = 0, given: int | None = None) -> int:
         """Draw the index of one of ``count`` alternatives; shrinking moves toward ``simplest``.
 
-        ``given`` is taken instead of the drawn one, as by a plan, unless the site is edited.
+        If ``given`` is a number, it replaces the drawn index, unless the site is edited.
         """
         value = self.integer(site, 0, count, "choice")
         if given is not None and not (self._edits and site in self._edits):
@@ -236,13 +236,13 @@ class Drawer:
     def alternative(
         self, site: str, weights: tuple[int, ...], simplest: int, fitting: tuple[int, ...] = ()
     ) -> Iterator[int]:
-        """Draw the index of an alternative by plan; what is drawn inside belongs to the alternative.
+        """Draw the index of an alternative by plan; draws inside the context belong to the alternative.
 
         Args:
             site: Site of the choice.
-            weights: Number of planned values of each alternative: a boolean has two, one that is left out has one.
+            weights: Number of planned values of each alternative: 2 for a boolean, 1 for a value that does not vary.
             simplest: Index to which shrinking moves.
-            fitting: Indices that the profile can do something with; another one is replaced by one of them.
+            fitting: Indices to which the profile applies; another index is replaced by one of them. Empty if any fits.
         """
         index = self.choice(site, len(weights), simplest)
         if self._rest is not None or self._has_plan():
@@ -262,25 +262,26 @@ class Drawer:
             self._rest = None
 
     def _has_plan(self) -> bool:
-        """Whether the next choice is planned: on the first attempt, because the reference may refuse what is planned.
+        """Return true if the next choice is planned.
 
-        What is drawn inside of an alternative is not, or the plan of all later choices would depend on it.
+        Only the first attempt is planned, because the reference may refuse the planned choices. Choices inside an
+        alternative are not planned, because the plan of all later choices would depend on them.
         """
         return not self._place[2] and not self._depth
 
     def _planned(self, count: int) -> int:
-        """Return a planned number below ``count``: what an alternative left of its own, or the next of the case."""
+        """Return a planned number below ``count``: the rest of the alternative's number, or the case's next one."""
         if self._rest is not None:
             return self._rest % count
         before, self._levels = self._levels, (*self._levels, count)
         return planned(self._place[0], self._place[1], before, count)
 
     def plan_beside(self, column: tuple[int, ...]) -> None:
-        """Let the plan meet a choice that another rule makes: ``column`` has it for each of ``ROWS`` cases."""
+        """Add to the plan a choice that another rule makes; ``column`` has it for each of ``ROWS`` cases."""
         self._levels = (*self._levels, column)
 
     def refill(self) -> list[int]:
-        """Replace the consumed ``words`` by the next ones, and return them."""
+        """Replace the consumed ``words`` by the next ones and return them."""
         self.words = self.streams.more()
         return self.words
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 def _group(names: Collection[str]) -> tuple[str, ...]:
-    """Return the dtypes in the order of the table, because a draw chooses by position."""
+    """Return the dtypes in the order of ``DTYPES``, because a draw chooses by position."""
     return tuple(name for name in DTYPES if name in names)
 
 
@@ -86,7 +86,7 @@ def dtype_name(dtype: Any) -> str:
 
 
 def holds_gradients(dtype: str) -> bool:
-    """Whether a leaf of this dtype may require grad."""
+    """Return true if a leaf of this dtype may require grad."""
     return dtype in DIFFERENTIABLE
 
 
@@ -100,7 +100,7 @@ def drawn_range(drawer: Drawer, low: Any, high: Any, dtype: str) -> tuple[float,
         dtype: Name without framework.
 
     Raises:
-        AuthorError: The range is empty, or the dtype cannot hold all of its values.
+        AuthorError: The range is empty, or an integer dtype cannot hold all of its values.
     """
     default = default_range(dtype)
     bounds = (

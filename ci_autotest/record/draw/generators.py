@@ -3,9 +3,9 @@
 A generator has one value in an attempt, however often it is used. So two tensors with the same ``k = random(1, 6)``
 have the same size.
 
-Those of numbers, booleans, alternatives and devices have the names and meaning of OneFlow's AutoTest. ``random`` has no
-type of its own. It takes the type of ``.to(T)``, of its callee's annotation, or of a built-in function's schema; if
-none of these gives a type, an error says what to write.
+Generators of numbers, booleans, alternatives and devices have the names and meaning of OneFlow's AutoTest. ``random``
+has no type of its own. It takes the type of ``.to(T)``, of its callee's annotation, or of a built-in function's schema.
+If none of these gives a type, the error message asks for one.
 
 For type checkers, a generator has the type of its value: ``oneof(0, 1)`` is an ``int``, and ``random()`` is ``Any``. In
 fact it is a ``Generator``, which the recorder replaces by its value in the attempt; hence the casts below.
@@ -35,7 +35,7 @@ T = TypeVar("T")
 #: Range of ``random()`` without arguments, as in OneFlow's AutoTest; the upper bound is exclusive.
 DEFAULT_LOW: Final = 1
 DEFAULT_HIGH: Final = 6
-#: Up to this many integers are planned like alternatives; of more, chance gives enough.
+#: Up to this many integers are planned like alternatives; in a wider range, chance covers enough of them.
 _PLANNED: Final = 4
 
 
@@ -57,15 +57,15 @@ class Generator:
     __slots__ = ()
 
     def draw(self, drawer: Drawer, wanted: object, site: str) -> object:
-        """Return a new value of type ``wanted``; ``None``: unknown."""
+        """Return a new value of type ``wanted``, which is ``None`` if the type is unknown."""
         raise NotImplementedError
 
     def value(self, drawer: Drawer | None = None, wanted: object = None) -> Any:
         """Return the value in this attempt; it is drawn on first use.
 
         Args:
-            drawer: Of the attempt; by default, that of the test whose body calls.
-            wanted: The type; unknown by default, so that ``random`` needs ``.to(int)`` or ``.to(float)`` before.
+            drawer: The drawer of the attempt; by default, the one of the case being recorded.
+            wanted: The type; unknown by default, so that ``random`` needs ``.to(int)`` or ``.to(float)`` first.
 
         Raises:
             AuthorError: Called outside a test.
@@ -73,7 +73,7 @@ class Generator:
         drawer = drawer or recorder_for("value").drawer
         cached = drawer.cache.get(id(self))
         if cached is None:
-            # The generator is stored too, so that it stays alive and no other one gets its id.
+            # The generator is stored too, so that it stays alive and no other generator gets its id.
             site = drawer.site()
             if drawer.names is not None and not isinstance(self, Typed):
                 drawer.name(site, variable_of(self._is_held_by))
@@ -82,19 +82,19 @@ class Generator:
         return cached[1]
 
     def _is_held_by(self, value: object) -> bool:
-        """Whether a variable's value is this generator, with or without a type."""
+        """Return true if a variable's value is this generator, with or without a type."""
         while isinstance(value, Typed):
             value = value.source
         return value is self
 
     def eval(self) -> Any:
-        """Draw a new value in this attempt, also of the generators that this one is made of, and return it."""
+        """Draw this generator and the generators it is made of anew, and return the new value."""
         drawer = recorder_for("eval").drawer
         forget(drawer, self)
         return self.value(drawer)
 
     def parts(self) -> tuple[object, ...]:
-        """Return what the value is made of: other generators, and values that do not vary."""
+        """Return the parts of the value: other generators, and values that do not vary."""
         return ()
 
     def to(self, kind: type) -> Generator:
@@ -160,7 +160,7 @@ class Generator:
         raise AuthorError(message)
 
     def weight(self) -> int:
-        """Return the number of values that a plan tells apart."""
+        """Return the number of values that a plan distinguishes."""
         return 1
 
 
@@ -214,17 +214,17 @@ class Either(Generator):
         return self.alternatives
 
     def weight(self) -> int:
-        """Return the number of its alternatives, those of alternatives counted."""
+        """Return the sum of the alternatives' weights, or 1 if there is a ``possibility``."""
         return sum(map(_weight, self.alternatives)) if self.possibility is None else 1
 
     def _fitting(self, profile: str) -> tuple[int, ...]:
-        """Return the indices of the dtypes that have special values, where these are to be drawn."""
+        """Return the indices of the dtypes that have special values, if the profile draws these; otherwise none."""
         if profile != "special" or not all(map(_is_dtype, self.alternatives)):
             return ()
         return tuple(i for i, item in enumerate(self.alternatives) if _is_inexact(item))
 
     def _simplest(self) -> int:
-        """Return the alternative to shrink toward: ``nothing()`` if it is one of them, else the first."""
+        """Return the index to shrink toward: that of ``nothing()`` if it is an alternative, else the first."""
         absent = (
             i
             for i, item in enumerate(self.alternatives)
@@ -271,7 +271,7 @@ class _Arithmetic(Generator):
 
 
 def forget(drawer: Drawer, value: object) -> None:
-    """Let a generator, and those that it is made of, be drawn anew in this attempt."""
+    """Forget the values of a generator and of its parts, so that they are drawn anew in this attempt."""
     if isinstance(value, Generator):
         drawer.cache.pop(id(value), None)
         for part in value.parts():
@@ -279,7 +279,7 @@ def forget(drawer: Drawer, value: object) -> None:
 
 
 def _is_dtype(value: object) -> bool:
-    """Whether this is a dtype of a framework; a tensor has a method of that name."""
+    """Return true for a dtype of a framework. A tensor's ``is_floating_point`` is a method, not a boolean."""
     return isinstance(getattr(value, "is_floating_point", None), bool)
 
 
@@ -292,21 +292,21 @@ def _weight(value: object) -> int:
 
 
 def may_be_nothing(value: object) -> bool:
-    """Whether a generator is ``nothing()``, or has it as an alternative."""
+    """Return true if a generator is ``nothing()`` or has it as an alternative."""
     if isinstance(value, Either):
         return any(map(may_be_nothing, value.alternatives))
     return isinstance(value, ConstantGenerator) and value.held is NOTHING
 
 
 def _combined(symbol: str, function: Callable[[Any, Any], Any], left: object, right: object) -> Generator:
-    """Return the combination of two values, or leave it to a recorded tensor, as in ``random(1, 3) * x``."""
+    """Return the combination of two values; leave it to a recorded tensor if one is, as in ``random(1, 3) * x``."""
     if hasattr(left, "__torch_function__") or hasattr(right, "__torch_function__"):
         return NotImplemented  # type: ignore[no-any-return]
     return _Arithmetic(symbol, function, left, right)
 
 
 def _alternatives(value: object) -> tuple[object, ...]:
-    # A choice with a probability of its own stays one alternative, because flattened ones are all equally likely.
+    # A choice with a ``possibility`` stays one alternative, because flattened alternatives are all equally likely.
     return value.alternatives if isinstance(value, Either) and value.possibility is None else (value,)
 
 
@@ -324,12 +324,12 @@ class _Lookup(Protocol):
 
 
 class RandomNumber(Generator):
-    """A number in ``[low, high)``: an integer, float or boolean, by the wanted type."""
+    """A number in ``[low, high)``: an integer, float or boolean, depending on the wanted type."""
 
     __slots__ = ("high", "low")
 
     def __init__(self, low: float | Generator, high: float | Generator) -> None:
-        """Refuse an empty range, if both bounds are known."""
+        """Refuse an empty range now if both bounds are known."""
         self.low, self.high = low, high
         if not isinstance(low, Generator) and not isinstance(high, Generator):
             _refuse_empty(low, high)
@@ -338,7 +338,7 @@ class RandomNumber(Generator):
         return f"random({self.low!r}, {self.high!r})"
 
     def draw(self, drawer: Drawer, wanted: object, site: str) -> object:
-        """Draw by type: one member of a union, every member of a tuple."""
+        """Draw a value of the wanted type: of one member of a union, of every member of a tuple."""
         low, high = settle(drawer, self.low, int), settle(drawer, self.high, int)
         _refuse_empty(low, high)
         return _number(self, drawer, wanted, site, (low, high))
@@ -391,7 +391,7 @@ def drawn_size(drawer: Drawer, value: object) -> int:
 
 
 def _number_of(value: object) -> RandomNumber | None:
-    """Return the number that a generator is, with or without its type; ``None`` if it is something else."""
+    """Return a ``RandomNumber`` without its explicit type; ``None`` for any other value."""
     source = value.source if isinstance(value, Typed) else value
     return source if isinstance(source, RandomNumber) else None
 
@@ -428,9 +428,9 @@ def random_bool() -> bool:
 
 
 def oneof(*alternatives: T, possibility: float | None = None) -> T:
-    """Draw one of several alternatives, so that within 20 cases each occurs, and beside each of any other choice.
+    """Draw one of several alternatives; within 20 cases, each occurs together with each alternative of other choices.
 
-    With ``possibility`` the first of two has that probability instead.
+    With ``possibility``, the first of two alternatives has that probability instead.
     """
     if possibility is not None and len(alternatives) != 2:  # noqa: PLR2004 - one probability needs two alternatives
         message = f"oneof(possibility={possibility}) has {len(alternatives)} alternatives. Give exactly two."
@@ -454,7 +454,7 @@ def random_or_nothing(low: float, high: float) -> Any:
 
 
 def random_device() -> torch.device:
-    """Draw either the host or the device of the candidate."""
+    """Draw the host or the device of the candidate."""
     return cast("torch.device", Either((Device(HOST_DEVICE), Device(OWN_DEVICE))))
 
 

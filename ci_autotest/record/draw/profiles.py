@@ -1,13 +1,13 @@
 """Profiles: boundary conditions that every test goes through, instead of leaving them to chance.
 
-Half of a test's cases are ordinary; the others go through the profiles in turn, starting at an offset that depends on
-the test's name. There are ten turns, so that 20 cases have each: one for each profile, and three for memory that is
-not contiguous, each with another layout. A profile changes only what the test leaves free: for example, it never
-changes a size that the test gives. If it changes nothing, or the reference rejects three attempts, the case is
-ordinary and counts as such.
+Half of a test's cases are ordinary or have one large size (``size_plan``). The others go through the profiles in turn,
+starting at an offset that depends on the test's name. There are ten turns, so that 20 cases have them all: three for
+memory that is not contiguous, each with another layout, and one for each other profile. A profile changes only the
+properties that the test leaves free: for example, it never changes a size that the test gives. If it changes nothing,
+or the reference rejects three attempts, the case is ordinary and counts as such.
 
 If a test gives bounds, a profile's values stay within them. A bound that is left out is open: large values and
-infinities go that way. Nothing leaves ``[low, high)``.
+infinities go that way. No value leaves ``[low, high)``.
 """
 
 from __future__ import annotations
@@ -46,14 +46,14 @@ REJECTED: Final[NoProfile] = "rejected"
 STORED: Final[NoProfile] = "stored_elements"
 PROFILES: Final = SHAPE_PROFILES + LAYOUT_PROFILES + VALUE_PROFILES
 
-#: Layouts of memory that is not contiguous, and so turns of that profile: transposed, sliced, expanded.
+#: Number of layouts of memory that is not contiguous, and so of turns of that profile: transposed, sliced, expanded.
 _LAYOUTS: Final = 3
 #: Numbers of dimensions for which torch has a format with the channels last.
 _WITH_CHANNELS: Final = (4, 5)
 #: Elements in front of a layout with an offset.
 _OFFSET: Final = 3
 
-#: Profile of timed cases alone: free sizes are large, and so are sizes that a test draws from a small range.
+#: Profile of timed cases only: free sizes are large, and so are sizes that a test draws from a small range.
 LARGE_SHAPES: Final = "large_shapes"
 #: Elements of a tensor with large sizes, and the greatest of these sizes: two such vectors have an outer product that
 #: fits into memory.
@@ -70,8 +70,8 @@ ELEMENT_CAP: Final = 1 << 16
 #: smaller factor.
 LARGE: Final = 1e4
 _LARGE_HALF: Final = 1e2
-#: Factors of integers in the `large` profile: they stay within the dtype, and are odd, so that no floating point dtype
-#: of the same size holds the products.
+#: Factors of integers in the `large` profile. The products stay within the dtype. The factors are odd, so that no
+#: floating point dtype of the same size holds the products exactly.
 _LARGE_INTEGERS: Final = {
     "uint8": 23,
     "int8": 11,
@@ -79,11 +79,11 @@ _LARGE_INTEGERS: Final = {
     "int32": (1 << 27) + 1,
     "int64": (1 << 59) + 1,
 }
-#: Distinct values of the ties in a range that is too narrow for integers.
+#: Number of distinct values for ties in a range that is too narrow for integers.
 _TIES: Final = 4
-#: Width from which on a range has integers enough.
+#: Least width of a range that has enough integers for ties.
 _WIDE: Final = 2.0
-#: Distance to an upper bound, as a share of the width: it stays below the bound in the dtype.
+#: Distance to an upper bound, as a share of the range's width, so that a value rounded to the dtype stays below it.
 _BELOW: Final = {"half": 2.0**-5, "float": 2.0**-20}
 
 
@@ -121,7 +121,7 @@ def shaped(drawer: Drawer, site: str, shape: list[int], free: list[int]) -> bool
     """
     profile = drawer.profile
     if profile == "zeros_and_ties":
-        # One element along a dimension ties with nothing.
+        # A single element along a dimension has nothing to tie with.
         alone = [i for i in free if shape[i] == 1]
         for i in alone:
             shape[i] = 2
@@ -150,7 +150,7 @@ def shaped(drawer: Drawer, site: str, shape: list[int], free: list[int]) -> bool
 
 
 def large_size(count: int, others: int = 1) -> int:
-    """Return the size of each of ``count`` large dimensions, next to ``others`` elements of the other dimensions."""
+    """Return the size of each of ``count`` large dimensions, if the other dimensions have ``others`` elements."""
     return max(1, min(_LARGEST_SIZE, int((LARGE_ELEMENTS / max(others, 1)) ** (1 / max(count, 1)))))
 
 
@@ -175,7 +175,7 @@ def valued(
     if profile not in VALUE_PROFILES or dtype == "bool" or array.size == 0:
         return False
     if bounds is not None:
-        if array.dtype.kind == "c":  # the bounds are those of its parts
+        if array.dtype.kind == "c":  # the bounds hold for real and imaginary parts
             array = array.view(array.real.dtype)
         return _bounded_values(profile, bounds, dtype, array, _LARGE_HALF if dtype in HALF | FLOAT8 else LARGE)
     if profile == "zeros_and_ties":
@@ -196,7 +196,7 @@ def valued(
 def _sprinkle(streams: Streams, site: str, array: NDArray) -> None:  # type: ignore[type-arg]
     """Replace up to one element in four, but at least one element for each kind, by special values in turn.
 
-    NaN is written last, so that no other special value can overwrite it; a single element is any of them.
+    NaN is written last, so that no other special value can overwrite it. A single element gets a random one.
     """
     specials = _specials(array.real.dtype)
     words = streams.data(f"{site}.special", max(len(specials), array.size // 4))
@@ -224,8 +224,8 @@ def strided(drawer: Drawer, site: str, shape: tuple[int, ...]) -> tuple[tuple[in
     """Return ``(strides, offset, storage size)`` of a non-contiguous layout, in elements; ``None``: contiguous.
 
     The layout is transposed (dimensions in reverse order, or channels last), sliced (every second element, from an
-    offset), or expanded from an offset (one dimension with stride 0, or two that overlap like windows). Which one
-    follows from the turn of the case, and differs between the tensors of a case.
+    offset), or expanded from an offset (one dimension with stride 0, or two that overlap like windows). It depends on
+    the turn of the case and on the site, so the tensors of a case have different layouts.
     """
     if drawer.profile != NON_CONTIGUOUS:
         return None
@@ -259,7 +259,7 @@ def _transposed(drawer: Drawer, site: str, ndim: int) -> Sequence[int]:
 
 
 def _strides(shape: tuple[int, ...], order: Sequence[int]) -> tuple[int, ...]:
-    """Return the strides of a shape whose dimensions lie in memory in an order, outermost first."""
+    """Return the strides of a shape; ``order`` is the order of its dimensions in memory, outermost first."""
     strides, step = [0] * len(shape), 1
     for i in reversed(order):
         strides[i], step = step, step * shape[i]
@@ -267,7 +267,7 @@ def _strides(shape: tuple[int, ...], order: Sequence[int]) -> tuple[int, ...]:
 
 
 class Bounds(NamedTuple):
-    """The range ``[low, high)`` of a tensor's elements, and whether the test left a bound out."""
+    """The range ``[low, high)`` of a tensor's elements; a bound that the test left out is open."""
 
     low: float
     high: float
@@ -275,7 +275,7 @@ class Bounds(NamedTuple):
     is_open_above: bool
 
     def has(self, value: float) -> bool:
-        """Whether a value is in the range."""
+        """Return true if a value is in the range."""
         return (self.is_open_below or value >= self.low) and (self.is_open_above or value < self.high)
 
 
@@ -298,13 +298,13 @@ def _bounded_values(profile: str, bounds: Bounds, dtype: str, array: NDArray[Any
         return True
     specials = [] if dtype in INTEGERS else _bounded_specials(bounds, np.finfo(array.dtype).smallest_subnormal * 3)
     for at, value in enumerate(specials):
-        # Every third element at most, and the kinds in turn where there are few.
+        # Three elements apart. In a short tensor the positions wrap around, and a later value may replace an earlier.
         flat[(3 * at) % flat.size] = value
     return bool(specials)
 
 
 def _tie(bounds: Bounds, dtype: str, flat: NDArray[Any]) -> None:
-    """Round to few values; every second element is zero, or the lower bound where zero is not allowed."""
+    """Round to few values; every second element is zero, or the lower bound if zero is out of range."""
     width = bounds.high - bounds.low
     floor = math.ceil(bounds.low) if dtype in INTEGERS or width >= _WIDE else bounds.low
     step = 1.0 if dtype in INTEGERS or width >= _WIDE else width / _TIES
@@ -314,7 +314,7 @@ def _tie(bounds: Bounds, dtype: str, flat: NDArray[Any]) -> None:
 
 
 def _stretch(bounds: Bounds, dtype: str, flat: NDArray[Any], large: float) -> None:
-    """Move elements away from a bound that is given, or to both bounds in turn if none is open."""
+    """Move elements away from a closed bound; to both bounds in turn if none is open or the dtype is an integer."""
     if dtype not in INTEGERS and bounds.is_open_above:
         flat[:] = bounds.low + (flat - bounds.low) * large
     elif dtype not in INTEGERS and bounds.is_open_below:

@@ -22,14 +22,14 @@ if TYPE_CHECKING:
 #: Number of words at the start of an attempt: one seed for the frameworks' own generators, the rest for scalars.
 _WORDS: Final = 12
 SCALARS: Final = _WORDS - 1
-#: Bit in the last counter word of tensor data, beside the hash of the site. In the block of an attempt that word is 0.
+#: Bit in the last counter word of tensor data, above the hash of the site. In the block of an attempt that word is 0.
 _DATA_BIT: Final = 1 << 40
 #: Bit in the last counter word of the noise table, the table's length in words (two float32 each), and the distance
 #: between the noise of two outputs.
 _NOISE_BIT: Final = 1 << 41
 _NOISE: Final = 1 << 16
 _PRIME: Final = 7919
-#: Greatest number of elements of the noise table that are kept in memory, when an output needs a longer one: 16 MB.
+#: Greatest number of elements of a lengthened noise table that is kept in memory: 16 MB.
 _NOISE_KEPT: Final = 1 << 22
 #: Third counter word of the scalars after the first ``_WORDS``.
 _MORE: Final = 1
@@ -54,8 +54,8 @@ _UNIT: Final = np.float32(2.0**-23)
 def signed_floats(words: NDArray[np.uint64]) -> NDArray[np.float32]:
     """Return two float32 in ``[-1, 1)`` for each word, ``(2 * len(words),)``; the words are overwritten.
 
-    Each uses the upper 24 bits of a half word, as a signed number. A float32 holds 24 bits exactly, so the product is
-    exact.
+    Each float uses the upper 24 bits of a half word, as a signed number. A float32 holds 24 bits exactly, so the
+    product is exact.
     """
     signed = words.view(np.int32)
     np.right_shift(signed, 8, out=signed)
@@ -67,7 +67,7 @@ class Fetched(NamedTuple):
     """The words of the first attempts at consecutive cases, drawn together.
 
     Attributes:
-        test: First word of their keys.
+        test: First word of the attempts' keys.
         first: Number of the first case.
         words: First words of each attempt, consumed from the end.
         floats: Data of their small tensors.
@@ -88,7 +88,7 @@ class Streams:
 
     The first word of a key is the test's; the second holds the case and the attempt. Philox gets the test and the
     attempt as its key and the case as its counter. So the blocks of consecutive cases are adjacent, and ``prefetch``
-    can draw them together, with the same words as one by one.
+    can draw them together and get the same words as one by one.
     """
 
     def __init__(self, shapes: int = 0) -> None:
@@ -149,12 +149,12 @@ class Streams:
         return self._at
 
     def place(self) -> tuple[int, int, int]:
-        """Return the test's key, the case whose sizes and choices the attempt has, and the number of the attempt."""
+        """Return the test's key, the case that determines the sizes and choices, and the number of the attempt."""
         test, case, attempt = self._at
         return test, pattern_of(case, self._shapes), attempt
 
     def _repeated(self, first: list[int]) -> list[int]:
-        """Return the first words of the case whose sizes and choices this case repeats, but with its own seed."""
+        """Return the first words of the case that this case repeats in sizes and choices, but with its own seed."""
         test, case, attempt = self._at
         pattern = pattern_of(case, self._shapes)
         if pattern == case:
@@ -173,9 +173,9 @@ class Streams:
     def cotangent(self, position: int, count: int, seed: int) -> NDArray[np.float32]:
         """Return ``count`` float32 in ``[-1, 1)`` as the gradient of output ``position``; copy them before writing.
 
-        Large ones are slices of one noise table, at an offset that depends on the attempt's seed, because drawing them
-        would be slow: an output may be a hundred times as large as the inputs. Gradients are linear in these values, so
-        they need not be independent.
+        Large ones are slices of one noise table, at an offset that depends on the attempt's seed. Drawing them would be
+        slow, because an output may be a hundred times as large as the inputs. Gradients are linear in these values, so
+        the values need not be independent.
         """
         if position < _SLOTS - COTANGENT_SLOT and count <= SMALL:
             return self.small(COTANGENT_SLOT + position, count)

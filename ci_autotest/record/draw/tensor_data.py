@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ci_autotest.record.draw.streams import Streams
 
 _SINGLE: Final = frozenset(name for name in FLOATING if ITEM_SIZE[name] <= 4)  # noqa: PLR2004 - bytes
-#: Half precisions and float8 are drawn in float32 and rounded by torch.
+#: Half precisions and float8 are drawn in float32, and torch rounds them.
 WIDE_DTYPE: Final = dict.fromkeys(HALF | FLOAT8, "float32")
 
 
