@@ -169,14 +169,14 @@ class ForkClient:
             end_children_of(own[TOKEN])
 
     def script(self, script: Path, own: Mapping[str, str], output: IO[bytes]) -> Child:
-        """Start a script isolated and with this package hidden, and return its process.
+        """Start a script isolated, and return its process.
 
         Args:
             script: A Python file.
             own: Variables for it.
             output: A file for what it prints.
         """
-        job = {"paths": [], "own": {**own, TOKEN: new_token()}, "needs_package": False, "imports": []}
+        job = {"paths": [], "own": {**own, TOKEN: new_token()}, "needs_package": True, "imports": []}
         return self._fork({"kind": "script", "script": str(script), **job}, (output.fileno(),))
 
     def _status(self, child: Child, end: float) -> int | None:

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from typing import get_args
 
 import pytest
 
-from ci_autotest.extensions import every_part, part, source_of
+from ci_autotest.config import Compat
+from ci_autotest.extensions import HARNESSES, REQUESTS, RUNNERS, STAGES, every_part, part, source_of
+from ci_autotest.run import messages
+from ci_autotest.values.result import LOADER_CANDIDATE
 
 
 @pytest.mark.parametrize("path", every_part().values(), ids=every_part().keys())
@@ -27,6 +31,12 @@ def test_part__each_row__names_something(path: str):
 def test_source_of__file__is_the_source_that_it_belongs_to(file: str, name: str):
     source = source_of(file)
     assert (source.name if source is not None else "") == name
+
+
+def test_tables__their_keys__are_those_of_the_engine():
+    assert set(HARNESSES) == set(get_args(Compat))
+    assert all(hasattr(messages, name) for name in REQUESTS)
+    assert set(RUNNERS) == set(STAGES) == {LOADER_CANDIDATE}
 
 
 def test_source__worker__names_the_class_of_its_tests():
