@@ -175,6 +175,7 @@ def _prepared(options: Verification, environ: Mapping[str, str], stack: ExitStac
     if warm is not None and not options.include:
         return Path(warm.folder), {**environ, SANDBOX_SERVERS: warm.variable}
     root = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="ci-autotest-verify-"))).resolve()
+    (root / CANDIDATE).mkdir()  # before its sandbox is made, which shows only folders that are there
     row = candidate_row(root, [str(folder) for folder in options.include])
     starter = stack.enter_context(closing(SandboxStarter([row], root, environ, 0)))
     return root, {**environ, **starter.variables}

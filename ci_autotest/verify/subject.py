@@ -202,9 +202,7 @@ def candidate_row(root: Path, visible: Sequence[str]) -> SubstituteCandidate:
 
 def copied(place: SubjectPlace, root: Path) -> SubjectPlace:
     """Return a place in a folder of its own: of the candidate's folder nothing is seen but its file."""
-    inside = root / CANDIDATE
-    inside.mkdir(exist_ok=True)
-    return place._replace(file=Path(shutil.copy(place.file, inside)))
+    return place._replace(file=Path(shutil.copy(place.file, root / CANDIDATE)))
 
 
 class Pair(NamedTuple):

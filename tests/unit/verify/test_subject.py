@@ -33,6 +33,7 @@ def project(
         (tmp_path / "own" / name).write_text("")
     root = tmp_path / "root"
     root.mkdir()
+    (root / "candidate").mkdir()
     candidate = copied(SubjectPlace(tmp_path / "own" / kernel, "g"), root)
     described = Description(**{"chosen": "f", "kind": "function", "inputs": [TENSOR], **about})
     has_parameters = bool(described.parameters)
