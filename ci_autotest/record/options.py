@@ -91,7 +91,7 @@ def dtype_of(case: int, dtypes: tuple[str, ...] | None) -> torch.dtype | None:
 
 
 def turns_of(dtypes: tuple[str, ...]) -> tuple[int, ...]:
-    """Return the index of the dtype in each of the first ``ROWS`` cases; later rows of cases have a rotation of it."""
+    """Return the index of the dtype in each of the first ``ROWS`` cases; later cases have a rotation of these."""
     return tuple(dtypes.index(dtypes[case // 2 % len(dtypes)]) for case in range(ROWS))
 
 

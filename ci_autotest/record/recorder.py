@@ -85,25 +85,25 @@ class Recorder:
     """The recording of one attempt, while its body runs.
 
     Attributes:
-        outside: What came from outside of the recorder.
-        notes: What is to be said of the case.
+        outside: The objects that came from outside the recorder.
+        notes: Notes about the case.
         steps: The steps in order, setup and body together.
         trace: The values and flags of the steps on the reference.
-        saved: What ``torch.save`` has written, by its bytes: each memory, the index of the step, and the containers
-            around the tensors.
+        saved: The calls of ``torch.save``, by the bytes that they wrote: each memory, the index of the step, and the
+            containers around the tensors.
         sources: Data of each placeholder by key; every side gets its own copy.
         refusal: Index and exception of the last step that the reference refused.
         dtype: Dtype of tensors without one; ``None`` for float32.
-        has_setup: Whether a module was constructed.
-        keeps_graph: Whether an automatic backward pass is still possible, because the body has run none of its own.
+        has_setup: True if a module was constructed.
+        keeps_graph: True if an automatic backward pass is still possible (``gradient_calls``).
         modules: The constructed modules, without their parts.
         module_steps: Recorder of the modules' steps; ``None`` before the first module.
         reads: Attributes that the body read and that are no tensors, by tensor and name.
         outputs: The outputs of the body, flattened.
-        marks_modules: Whether steps are marked with the modules that they are recorded in.
-        hook_gradients: The gradients that the hooks got when the body was recorded before, and get now.
+        marks_modules: True if steps are marked with the modules that they are recorded in.
+        hook_gradients: The gradients that the hooks got in the previous recording of the body, and get now.
         hook_values: Values that the function of a hook has created so far; ``None`` outside of hooks.
-        is_ended: Whether the attempt is over. Values that outlive it cannot record anything.
+        is_ended: True if the attempt is over. Values that outlive it cannot record anything.
         watched: Indices of values to copy at their step, because later steps write to them in other cases of the test.
     """
 
@@ -156,11 +156,11 @@ class Recorder:
 
     @property
     def is_in_hook(self) -> bool:
-        """Whether the function of a hook runs."""
+        """True while the function of a hook runs."""
         return self.hook_values is not None
 
     def tensor(self, source: torch.Tensor, spec: TensorSpec, name: str | None = None) -> RecordedTensor:
-        """Record a placeholder; ``source`` is the tensor if it is contiguous, else the elements of its storage."""
+        """Record a placeholder; ``source`` is the tensor if it is contiguous, else all elements of its storage."""
         count, index = len(self.sources), len(self.steps)
         key, unnamed = _PLACEHOLDERS[count] if count < len(_PLACEHOLDERS) else (f"t{count}", usual_name(count))
         self.sources[key] = source
@@ -216,24 +216,24 @@ class Recorder:
         return found
 
     def call_python(self, target: str, call: Callable[..., Any], args: tuple[Any, ...], name: str) -> Any:
-        """Record one of Python's operators or functions."""
+        """Record a call of one of Python's operators or functions."""
         real_args, step_args, _, _ = split(self, args, {}, None, target)
         modes = modes_in_force()
         return self.run(Step(CALL_FUNCTION, target, step_args, (), name, modes), call, real_args, {})
 
     def first(self, value: RecordedTensor) -> RecordedTensor:
-        """Return a tensor's first value; writes to the tensor in place give later ones."""
+        """Return the first recorded value of a tensor; in-place writes to the tensor give later ones."""
         indices = (i for i, found in enumerate(self.trace.values) if found is value._tensor)
         return RecordedTensor(value._tensor, Ref(next(indices, value._ref.index)), self)
 
     def read(self, receiver: RecordedTensor, name: str) -> Any:
-        """Return an attribute that is no tensor. It is no step, because comparing the tensors compares it as well."""
+        """Return an attribute that is no tensor. It is no step, because a comparison of the tensors compares it too."""
         found = getattr(receiver._tensor, name)
         self.reads[receiver._ref, name] = found
         return found
 
     def call_method(self, receiver: RecordedTensor, target: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Record a method of a tensor."""
+        """Record a call of a tensor's method."""
         call = getattr(receiver._tensor, target)
         if target == "backward":
             self.keeps_graph = False
@@ -270,7 +270,7 @@ class Recorder:
                 with self.outside.plain_tensors.paused():
                     result = call(*args, **kwargs)
         except AuthorError:
-            raise  # From our own code, for example inside a hook; the reference refused nothing.
+            raise  # It is from our own code, for example inside a hook; the reference refused nothing.
         except Exception as error:
             self.refusal = len(self.steps), error
             refusal = refusal_of(error)
@@ -279,7 +279,7 @@ class Recorder:
         return self.keep(step, result)
 
     def demand(self, error: BaseException | None) -> None:
-        """Mark the last refused step as expected by the author, if the exception is the one of that step."""
+        """Mark the last refused step as expected by the author, if ``error`` is the exception of that step."""
         if self.refusal is not None and error is self.refusal[1]:
             index = self.refusal[0]
             self.steps[index] = refused(self.steps[index], self.trace.values[index], is_demanded=True)
@@ -317,13 +317,13 @@ class Recorder:
         return self.keep(taken, item)
 
     def silent(self, step: Step, value: Refusal | None = None) -> None:
-        """Record a step without a value for the body."""
+        """Record a step that gives the body no value."""
         self.steps.append(step)
         self.trace.values.append(value)
         self.trace.facts.append(None)
 
     def capture(self, tensor: torch.Tensor) -> RecordedTensor:
-        """Record a tensor of plain torch as an input, once for each version of it; return a recorded one as it is.
+        """Record a plain tensor as an input, once for each version of it; return a recorded tensor unchanged.
 
         A tensor that requires grad, for example a parameter of the user, becomes a leaf, and its gradient is compared.
 
@@ -355,7 +355,7 @@ class Recorder:
         return register_hook(self, receiver, function)
 
     def seed(self) -> int:
-        """Return the seed for the framework's generator before the next step, if that is random."""
+        """Return the seed for the framework's generator before the next step; only random steps use it."""
         return (self.drawer.seed + 7919 * len(self.steps)) & 0xFFFF_FFFF
 
 

@@ -1,7 +1,7 @@
 """``torch.save`` and ``torch.load`` in a body: to memory and from it, never to a file.
 
-The tensors of what is saved are one step, and loading them is another; each side loads what it has saved itself. The
-containers around them, and numbers and strings in them, stay in the body. What is loaded is always ``weights_only``.
+Saving the tensors is one step, and loading them is another; each side loads the tensors that it has saved itself. The
+containers around them, and their numbers and strings, stay in the body. Loading is always ``weights_only``.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _NEUTRAL: Final = {"weights_only": True, "pickle_module": None, "mmap": None}
 
 
 class _Place(NamedTuple):
-    """The place of a tensor in what was saved: its position in the list of tensors."""
+    """Stands for a tensor in the saved containers: its position in the list of tensors."""
 
     position: int
 
@@ -72,7 +72,7 @@ def _save(recorder: Recorder, obj: Any, f: Any, **options: Any) -> None:
     step = Step(CALL_FUNCTION, SAVE, (List(tuple(recorded for _, recorded in pairs)),), (), "saved")
     recorder.run(step, save, [[real for real, _ in pairs]], {})
     index = len(recorder.steps) - 1
-    # The user's memory gets torch's bytes as well: its size and its position are those of any other program.
+    # The user's memory gets torch's bytes as well, so that its size and position are as usual.
     begin = memory.tell()
     torch.save(_filled(layout, [real for real, _ in pairs]), memory)
     recorder.saved.setdefault(bytes(memory.getbuffer()[begin : memory.tell()]), []).append((memory, index, layout))
@@ -97,10 +97,10 @@ def _load(recorder: Recorder, f: Any, map_location: Any = None, **options: Any) 
 
 
 def _saved(recorder: Recorder, memory: io.BytesIO, content: bytes) -> tuple[int, Any]:
-    """Return the step that has saved some bytes, and the containers around its tensors.
+    """Return the index of the step that saved some bytes, and the containers around its tensors.
 
     Raises:
-        AuthorError: No step has, or several have and none of them wrote to this memory.
+        AuthorError: No step saved them, or several did and none of them wrote to this memory.
     """
     found = recorder.saved.get(content, [])
     if not found:
@@ -135,7 +135,11 @@ def _refuse_option(target: str, name: str) -> NoReturn:
 
 
 def _layout(value: Any, tensors: list[Any]) -> Any:
-    """Return what is saved with a place for each tensor, and append the tensors."""
+    """Return the saved containers with a place for each tensor, and append the tensors to ``tensors``.
+
+    Raises:
+        AuthorError: ``torch.load`` with ``weights_only`` would refuse the value.
+    """
     if isinstance(value, RecordedTensor | torch.Tensor):
         tensors.append(value)
         return _Place(len(tensors) - 1)
@@ -152,7 +156,7 @@ def _layout(value: Any, tensors: list[Any]) -> Any:
 
 
 def _filled(layout: Any, tensors: Sequence[Any]) -> Any:
-    """Return what was saved, with these tensors at their places."""
+    """Return the saved containers with these tensors in their places."""
     if isinstance(layout, _Place):
         return tensors[layout.position]
     if isinstance(layout, dict):

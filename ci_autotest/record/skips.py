@@ -1,8 +1,8 @@
-"""Skips: marks of pytest and unittest that skip a test or expect its failure, and what ends a body without a failure.
+"""Skips: marks of pytest and unittest that skip a test or expect its failure, and other ends of a body without failure.
 
-Marks are read as pytest reads them, without importing pytest. A body is ended by the exceptions of unittest and pytest
-that skip a case, by the one that is ours, with reasons, and by a false assumption about what was drawn: it rejects the
-attempt, and another one is drawn.
+Marks are read as pytest reads them, without importing pytest. A body ends early by an exception of unittest or pytest
+that skips the case, by our own ``UnsupportedTest``, which has a reason, or by a false assumption about the draws. A
+false assumption rejects the attempt, and another one is drawn.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _NO_REASON = "unconditional skip"
 
 
 class UnsupportedTest(BaseException):  # a body that catches ``Exception`` must not go on
-    """Ends a body that asks for what no candidate can have here; its case is unsupported.
+    """Ends a body that needs something that no candidate can have here; its case is unsupported.
 
     Args:
         why: The reason.
@@ -37,7 +37,7 @@ class UnsupportedTest(BaseException):  # a body that catches ``Exception`` must 
 
 
 def unsupported(reason: UnsupportedReason, detail: str) -> NoReturn:
-    """End the body of this case. If the body catches even this, its case is unsupported all the same.
+    """End the body of this case. The case is unsupported even if the body catches the exception.
 
     Raises:
         UnsupportedTest: Always.
@@ -50,22 +50,22 @@ def unsupported(reason: UnsupportedReason, detail: str) -> NoReturn:
 
 
 class Unavailable:
-    """Something that a body names and that nothing can have here. Used in a test, it makes the case unsupported."""
+    """A name that a body may use but that does not exist here. Its use in a test makes the case unsupported."""
 
     def refuse(self) -> None:
-        """End the body of this case; outside of a test do nothing."""
+        """End the body of this case; outside a test, do nothing."""
         raise NotImplementedError
 
 
 def skip_exceptions() -> tuple[type[BaseException], ...]:
     """Return the exceptions that skip a test; pytest's only if the user has imported pytest."""
     pytest = sys.modules.get("pytest")
-    # After `pytest.xfail()` nothing of the body runs, so there is nothing that could pass.
+    # `pytest.xfail()` ends the body, so no part of it is left that could pass.
     return (unittest.SkipTest, *([pytest.skip.Exception, pytest.xfail.Exception] if pytest is not None else []))
 
 
 def skip_reason(error: BaseException) -> str:
-    """Return the reason that a skip gives."""
+    """Return the reason of a skip."""
     return str(getattr(error, "msg", None) or error) or "no reason given"
 
 
@@ -74,12 +74,12 @@ class FalseAssumption(BaseException):  # a body that catches ``Exception`` must 
 
 
 def assume(condition: object) -> None:
-    """Reject this attempt, and draw another, unless the condition is true.
+    """Reject this attempt and draw another one, unless the condition is true.
 
-    The report counts rejected attempts; a test that accepts few of its ordinary ones is reported as weak.
+    The report counts rejected attempts. A test that accepts few of its ordinary attempts is reported as weak.
 
     Args:
-        condition: A boolean, or a recorded value, of which the truth is read.
+        condition: A boolean, or a recorded value that is converted to one.
 
     Raises:
         AuthorError: Called outside a test.
@@ -93,7 +93,7 @@ def assume(condition: object) -> None:
 
 
 class MarkBearers(NamedTuple):
-    """What can carry marks, the nearest first.
+    """Objects that can carry marks, the nearest first.
 
     Attributes:
         row: Marks of the test's row of ``parametrize``.
@@ -112,7 +112,7 @@ def skip_reason_of(marked: MarkBearers) -> str | None:
     """Return why a test is skipped; ``None`` if it is not.
 
     Raises:
-        AuthorError: The condition of ``skipif`` is a text.
+        AuthorError: The condition of ``skipif`` is a text, or ``pytestmark`` has something that is no mark.
     """
     # unittest asks the class first, too.
     for carrier in (marked.owner, marked.function):
@@ -132,7 +132,8 @@ def expected_failure_of(marked: MarkBearers) -> XFail | None:
     """Return the mark of a test that is expected to fail; ``None`` if it is not.
 
     Raises:
-        AuthorError: The condition of ``xfail`` is a text.
+        AuthorError: The condition of ``xfail`` is a text, its ``raises`` is no exception class, or ``pytestmark`` has
+            something that is no mark.
     """
     for carrier in (marked.owner, marked.function):
         if getattr(carrier, "__unittest_expecting_failure__", False):
@@ -163,10 +164,10 @@ def _marks(marked: MarkBearers) -> Iterator[Any]:
 
 
 def _refuse_no_errors(raises: object) -> None:
-    """Refuse what ``xfail(raises=...)`` cannot be.
+    """Refuse a wrong value of ``xfail(raises=...)``.
 
     Raises:
-        AuthorError: It is neither an exception's class nor a tuple of them.
+        AuthorError: It is neither an exception class nor a tuple of them.
     """
     for each in raises if isinstance(raises, tuple) else (raises,):
         if not (isinstance(each, type) and issubclass(each, BaseException)):
@@ -175,7 +176,7 @@ def _refuse_no_errors(raises: object) -> None:
 
 
 def _holds(mark: Any) -> bool:
-    """Return whether any of a mark's conditions is true, or it has none."""
+    """Return true if any of a mark's conditions is true, or it has none."""
     conditions = (*mark.args, *([mark.kwargs["condition"]] if "condition" in mark.kwargs else []))
     for condition in conditions:
         if isinstance(condition, str):

@@ -1,6 +1,6 @@
-"""Tensors whose elements lie in a file beside the test: those of a real program, for example.
+"""Tensors with elements from a file beside the test, for example those of a real program.
 
-The elements are the same in every case, so of the profiles only the layout without gaps can differ.
+The elements are the same in every case, so only the profile ``non_contiguous`` can apply.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ if TYPE_CHECKING:
     import torch
     from numpy.typing import NDArray
 
-#: Keys that a message names.
+#: Greatest number of keys that a message names.
 _SHOWN = 8
 
 
 def stored_tensor(file: str, key: str | Generator, requires_grad: bool | Generator = True) -> torch.Tensor:
-    """Return a recorded tensor whose elements are an array of a ``.npz`` file.
+    """Return a recorded tensor with the elements of an array of a ``.npz`` file.
 
     Args:
-        file: The file, relative to the folder of the file that calls this.
+        file: The file, relative to the folder of the file that calls this function.
         key: Name of the array, or a generator of one. Its shape and dtype are the tensor's. bfloat16 and float8, which
             NumPy lacks, are stored as their bits, in a structure with one field of that name:
             ``bits.view([("bfloat16", "<u2")])``.
-        requires_grad: Whether the tensor requires grad; integers and booleans never do.
+        requires_grad: True if the tensor requires grad; integers and booleans never do.
 
     Raises:
         AuthorError: Called outside a test; or the file, or the array in it, is missing or cannot be a tensor. Arrays of
@@ -42,7 +42,7 @@ def stored_tensor(file: str, key: str | Generator, requires_grad: bool | Generat
     recorder = recorder_for("stored_tensor")
     caller = Path(sys._getframe(1).f_code.co_filename)  # the documented way to the caller
     drawer = recorder.drawer
-    drawer.tensor_site()  # a tensor has a site, so another one in its place leaves the draws as they are
+    drawer.tensor_site()  # it takes a site, so that replacing it by a drawn tensor keeps the sites of later draws
     name = str(settle(drawer, key, str))
     dtype, array = _read(caller, str(file), name)
     has_grad = bool(settle(drawer, requires_grad, bool)) and holds_gradients(dtype)

@@ -1,4 +1,4 @@
-"""Implementation of ``random_tensor``: a placeholder of the program with drawn shape, layout and data."""
+"""Implementation of ``random_tensor``: it records a placeholder with drawn shape, layout and data."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 #: Bounds of ``ndim``; the upper one is exclusive. Source: OneFlow's AutoTest 0.9.0.
 NDIM: Final = (1, 6)
 _DIMS: Final = 5
-#: Elements from which a tensor counts as large.
+#: Least number of elements of a tensor that counts as large.
 _LARGE: Final = 1024
 _NONE: Final = (None,) * _DIMS
 _from_numpy: Final = torch.from_numpy
@@ -60,11 +60,11 @@ def draw_tensor(
 
     Args:
         ndim: Number of dimensions; drawn from 1 to 5 if ``None``.
-        dims: Sizes in elements; ``None`` is free. A size beyond ``ndim`` is an error.
+        dims: Sizes in elements; ``None`` is free. A size beyond ``ndim`` is an error, or is dropped if that is drawn.
         low: Lowest value, in the unit of the elements.
         high: Upper bound, exclusive.
         dtype: ``float``, ``int``, ``bool``, ``complex``, a torch dtype, or a generator of one.
-        requires_grad: Whether the tensor requires grad; integers and booleans never do.
+        requires_grad: True if the tensor requires grad; integers and booleans never do.
 
     Raises:
         AuthorError: Called outside a test, or with arguments that contradict each other.
@@ -101,7 +101,7 @@ def _unusual(
     drawn: tuple[list[int], list[int]],
     given: tuple[float | Generator | None, float | Generator | None],
 ) -> tuple[torch.Tensor, TensorSpec]:
-    """Return the data and spec of any tensor; for an ordinary one they are the same as on the fast path above."""
+    """Return the data and spec of any tensor; those of an ordinary tensor are the same as on the fast path above."""
     drawer, kind = recorder.drawer, spec.dtype
     count = spec.storage_size
     fitted = (drawer.profile == "zero_dim" and not spec.shape) or (drawer.profile == LARGE_SHAPES and count >= _LARGE)
@@ -133,7 +133,7 @@ def _unusual(
 
 
 def _note(drawer: Drawer, slot: int, sizes: list[int], free: list[int]) -> None:
-    """Note the sizes that the free dimensions of a tensor have in the end."""
+    """Note the final sizes of the free dimensions of a tensor."""
     for i in free:
         drawer.plan.saw(f"{slot}.dim{i}", sizes[i])
 
@@ -167,7 +167,7 @@ def _sizes(
         message = f"random_tensor(ndim={ndim}): a tensor cannot have fewer than 0 dimensions. Give 0 or more."
         raise AuthorError(message)
     if drawer.profile == LARGE_SHAPES:
-        # Sizes that the test draws from a small range grow so that the tensor gets about as many elements.
+        # Sizes that the test draws from a small range are scaled, so that the tensor has about as many elements.
         drawer.scale = max(1, large_size(ndim) // FREE_SIZE[1])
     given = (*dims[:ndim], *[None] * (ndim - len(dims)))
     sizes, free = _drawn_sizes(drawer, slot, given, turn)
@@ -176,7 +176,7 @@ def _sizes(
 
 
 def _open(dims: Sequence[int | Generator | None], ndim: int) -> Sequence[int]:
-    """Return the open dimensions of a tensor that has up to ``ndim``."""
+    """Return the free dimensions of a tensor that has up to ``ndim`` dimensions."""
     return range(ndim) if dims == _NONE else [i for i in range(ndim) if i >= len(dims) or dims[i] is None]
 
 

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
     from ci_autotest.record.values import RecordedTensor
 
-#: Names that are passed on unchanged, because they are modes, types or queries instead of operators, or code in Python
-#: that records itself.
+#: Names that are passed on unchanged, because they are modes, types or queries, or Python code that calls recorded
+#: functions.
 _PLAIN_NAMES: Final = frozenset({
     "torch.no_grad", "torch.enable_grad", "torch.set_grad_enabled", "torch.is_grad_enabled", "torch.device",
     "torch.Size", "torch.Tensor", "torch.is_tensor", "torch.finfo", "torch.iinfo", "torch.nn.Module",
@@ -34,7 +34,7 @@ _PLAIN_NAMES: Final = frozenset({
 WRAPPERS: Final = frozenset({
     "torch.nn.DataParallel", "torch.nn.parallel.DataParallel", "torch.nn.parallel.DistributedDataParallel",
 })  # fmt: skip
-#: What torch puts before each name of a wrapped module's state.
+#: Prefix of each name in the state of a wrapped module.
 _PREFIX: Final = "module."
 
 
@@ -72,7 +72,7 @@ def _kind(path: str, found: object) -> Callable[[str, Any], Function]:
     return ArrayFunction if path in MAKERS else Function
 
 
-#: Modules that describe the machine or the build, and the optimizers, which are code in Python.
+#: Modules that describe the machine or the build, and the optimizers, which are Python code.
 _PLAIN_SPACES: Final = ("torch.cuda.", "torch.backends.", "torch.version.", "torch.mps.", "torch.optim.")
 #: Modes that a step cannot store; a call inside a test is refused.
 _MODES: Final = frozenset({"torch.inference_mode"})
@@ -87,7 +87,7 @@ def _is_recorded(path: str, found: object) -> bool:
 
 
 class WrapperClass(Function):
-    """A wrapper of torch's."""
+    """One of torch's wrappers of modules."""
 
     __slots__ = ()
 
@@ -121,7 +121,7 @@ class _Wrapped(RecordedModule):
         return RecordedModule(self.real, self.ref, self._steps, self.target, self._owner)
 
     def state_dict(self) -> dict[str, RecordedTensor]:
-        """Record a read of the state, whose names are those of the wrapper."""
+        """Record a read of the state, with the names that the wrapper gives it."""
         return {f"{_PREFIX}{name}": value for name, value in super().state_dict().items()}
 
     def load_state_dict(self, state: Mapping[str, RecordedTensor], strict: bool = True) -> None:  # noqa: FBT001, FBT002 - torch's

@@ -1,4 +1,4 @@
-"""Uses of torch that cannot be recorded, with a sentence each on what to write instead."""
+"""Uses of torch that cannot be recorded, each with a replacement."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from types import FrameType
 
-#: What to write instead, by dotted name; a trailing ``*`` matches all names with that prefix.
+#: Replacements by dotted name; a trailing ``*`` matches all names with that prefix.
 _INSTEAD: Final = {
     "torch.inference_mode": "use torch.no_grad()",
     "torch.compile": "it is a candidate: `--candidate torch.compile`, or @autotest(check_graph=True)",
@@ -39,7 +39,7 @@ _OTHERWISE: Final = (
 )
 
 #: Explanations of errors that Python and torch raise for recorded values, by a regular expression. They only add a
-#: hint to the message; nothing is decided by them.
+#: hint to the message; no decision depends on them.
 _MEANINGS: Final = (
     ("Inference tensors", "torch.inference_mode is not recorded: use torch.no_grad()."),
     (
@@ -66,7 +66,7 @@ _MEANINGS: Final = (
 
 
 def instead(target: str) -> str | None:
-    """Return what to write instead of a function; ``None`` if the function is not refused by name."""
+    """Return the replacement for a function; ``None`` if the function is not refused by name."""
     found = _INSTEAD.get(target)
     if found is not None:
         return found
@@ -84,12 +84,12 @@ def refuse(target: str) -> NoReturn:
 
 
 def meaning(error: str) -> str:
-    """Return a hint, with the separator before it, on an error of Python or torch for recorded values, or nothing."""
+    """Return a hint on an error of Python or torch for recorded values, after a separator; empty if there is none."""
     found = next((text for pattern, text in _MEANINGS if re.search(pattern, error)), "")
     return f". {found}" if found else ""
 
 
-#: Attributes of tensors and modules that lie on several ranks, in OneFlow's words.
+#: OneFlow's attributes of tensors and modules that lie on several ranks.
 _ON_RANKS: Final = frozenset({
     "to_global", "to_consistent", "local_to_global", "global_to_global", "to_local", "placement", "sbp", "is_global",
     "is_consistent",
@@ -97,10 +97,10 @@ _ON_RANKS: Final = frozenset({
 
 
 def refuse_ranks(name: str) -> None:
-    """End the case if an attribute that torch lacks is one of tensors on several ranks.
+    """End the case if an attribute that torch lacks belongs to tensors on several ranks.
 
     Raises:
-        UnsupportedTest: It is.
+        UnsupportedTest: It does.
     """
     if name in _ON_RANKS:
         detail = f"`.{name}` is what one rank has: a case is recorded with whole tensors"
@@ -108,8 +108,8 @@ def refuse_ranks(name: str) -> None:
 
 
 _TORCH: Final = str(Path(torch.__file__).parent) + os.sep
-#: Files of torch that refuse recorded values, and the names that a body called there. A user's folder may have the
-#: same name, so the whole path counts.
+#: Files of torch that refuse recorded values, with the names that a body called to get there. The whole path is
+#: compared, because a user's folder may have the same name.
 _FILES: Final = {
     f"{_TORCH}_functorch/": "torch.func.*",
     f"{_TORCH}nested/": "torch.nested.*",
@@ -118,12 +118,12 @@ _FILES: Final = {
 
 
 def refuse_transform(error: BaseException) -> None:
-    """Refuse an error that a function transform or a nested tensor of plain torch raised for recorded values.
+    """Replace an error that a function transform or a nested tensor of plain torch raised for recorded values.
 
-    By the file that raised it: its words are torch's own and say nothing of recording.
+    The error is recognised by the file that raised it, because torch's message does not mention recording.
 
     Raises:
-        AuthorError: It is one.
+        AuthorError: It is such an error.
     """
     refusal = _refusal(frame for frame, _ in traceback.walk_tb(error.__traceback__))
     if refusal is not None:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class Draws:
-    """The source of a user generator's draws; every draw is logged and can be edited.
+    """Source of a user generator's draws; every draw except those of ``array`` is logged and can be edited.
 
     Args:
         drawer: The drawer of the attempt.
@@ -87,7 +87,7 @@ class Custom(Generator):
         return f"{getattr(self.function, '__name__', 'custom')}(...)"
 
     def draw(self, drawer: Drawer, wanted: object, site: str) -> object:
-        """Call the function; a tensor that it returns becomes a single input, however often the generator is used."""
+        """Call the function; a tensor that it returns becomes one input, however often the generator is used."""
         args = [settle(drawer, item, None) for item in self.args]
         kwargs = {name: settle(drawer, item, None) for name, item in self.kwargs.items()}
         value = self.function(Draws(drawer, site, wanted), *args, **kwargs)
@@ -99,7 +99,7 @@ class Custom(Generator):
 
 
 class _Decorator:
-    """``generator``: it decorates functions, and is answered where somebody derives a class from it."""
+    """``generator``: it decorates functions, and its use as a base class is refused with a hint."""
 
     def __call__(self, function: Callable[Concatenate[Draws, P], T]) -> Callable[P, T]:
         return _generator(function)

@@ -1,7 +1,7 @@
 """Recording of the user's operators: a call inside a test is one step, whatever the function calls.
 
-``@operator`` declares one. A row of ``replace`` declares a plain function or a class of modules that it names: the name
-is replaced in every module that has imported it.
+``@operator`` declares one. A row of ``replace`` declares the plain function or class of modules that it names, and
+replaces the name in every module that has imported it.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class RecordedOperator(UserOperator):
         recorder = CURRENT.get()
         if recorder is None:
             return super().__call__(*args, **kwargs)
-        # A replay finds an operator by its name, so that it would run the other one.
+        # A replay finds an operator by its name, so it would run the later definition.
         latest = getattr(sys.modules.get(self.__module__), self.target.rpartition(".")[2], self)
         if isinstance(latest, UserOperator) and latest is not self:
             message = f"{self.target} was defined again after this one was taken. Give one of the two another name."
@@ -51,7 +51,7 @@ class RecordedOperator(UserOperator):
 
 
 class UserClass(Function):
-    """A user's class of modules, of which each object is one module of the program.
+    """A user's class of modules; each of its objects is one module of the program.
 
     Args:
         target: Its dotted path.
@@ -95,11 +95,11 @@ def operator(
 
     Args:
         function: The function, if the decorator is written without parentheses.
-        reference: What the function takes and returns: tensors of ``torch``, or arrays of ``numpy``.
+        reference: Library of the function's arguments and results: ``torch`` for tensors, ``numpy`` for arrays.
         gradient: For a function of arrays: ``gradient(cotangent, *args, **kwargs)`` returns an array for each tensor
             argument; ``"differences"`` for central differences in float64; ``None`` to compare no gradient.
-        ties: The output, counted from 0, that holds indices into the last dimension of the first argument. Where
-            elements are equal, either may be picked: the picked elements are compared, and not the indices.
+        ties: The output, counted from 0, that holds indices into the last dimension of the first argument. Any of
+            several equal elements may be picked, so the picked elements are compared instead of the indices.
 
     Raises:
         AuthorError: It is no function of a module, so no program can name it, or an option has no such value.

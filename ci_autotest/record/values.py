@@ -1,7 +1,7 @@
 """Recorded values, which a body uses in place of tensors. Every use of one is a step.
 
 A value is a ``torch.Tensor`` for ``isinstance`` and for torch's own checks, with a size, dtype and device but without
-memory: its attributes and methods are those below, and functions of plain ``torch`` reach it through
+memory. Its attributes and methods are defined below, and functions of plain ``torch`` reach it through
 ``__torch_function__``. Code in C++ that computes with it or reads its memory is refused.
 """
 
@@ -36,8 +36,8 @@ _META: Final = torch.device("meta")
 _DEVICE: Final = torch.ops.prim.device.default
 _get: Final = object.__getattribute__
 _set: Final = object.__setattr__
-#: Methods by which torch's own Python code asks for the kind of a tensor before it computes. No framework needs to have
-#: them: the kind of each value is compared at the step that computed it.
+#: Methods by which torch's own Python code asks for the kind of a tensor before it computes. These calls are no steps,
+#: because the kind of each value is compared at the step that computed it, and a framework may lack the methods.
 KINDS: Final = frozenset({"is_complex", "is_floating_point", "dim"})
 #: Attributes that are refused, and why.
 _REFUSED: Final = {
@@ -85,7 +85,7 @@ class Method:
 
 
 class GradFn:
-    """``grad_fn`` of a recorded value: a name to print, which is not compared because it names an implementation.
+    """``grad_fn`` of a recorded value: a name to print. It is not compared, because it names an implementation.
 
     Args:
         name: Name of torch's node.
@@ -118,7 +118,8 @@ def _name_of(node: torch.autograd.graph.Node | None) -> GradFn | None:
     return None if node is None else GradFn(node.name())
 
 
-#: A method of that name would make a tensor a sequence for C; ``torch.tensor([x.mean(), 1.0])`` would ask its length.
+#: ``RecordedTensor`` does not define it: a tensor would be a sequence for C, and ``torch.tensor([x.mean(), 1.0])``
+#: would ask for its length.
 _GETITEM: Final = torch.Tensor.__getitem__
 
 
@@ -134,7 +135,7 @@ class RecordedTensor(torch.Tensor):
 
     def __new__(cls, tensor: torch.Tensor, ref: Ref, recorder: Recorder) -> Self:
         """Return a value of a step."""
-        # On `meta`, because C++ would give the memory of a value, which is none, to a plain tensor of its own device.
+        # On `meta`, because on its own device, C++ would let a plain tensor share the value's memory, which is none.
         value = _empty(cls, tensor.shape, dtype=tensor.dtype, device=_META, dispatch_device=True)
         _protect(value)
         _set(value, "_tensor", tensor)
@@ -159,7 +160,7 @@ class RecordedTensor(torch.Tensor):
         _set(self, name, value)
 
     def _forwarded(self, name: str) -> Any:
-        """Return what an attribute of a tensor is for the body, or what the body has set."""
+        """Return an attribute as the body sees it: set by the body, or the recording version of a tensor's."""
         own: dict[str, Any] = _get(self, "__dict__")
         if name in own:
             return own[name]
@@ -189,12 +190,12 @@ class RecordedTensor(torch.Tensor):
 
     @property
     def oneflow(self) -> RecordedTensor:
-        """This value: OneFlow's AutoTest has one tensor per side here, and a recorded value stands for both."""
+        """The value itself. OneFlow's AutoTest has one tensor for each side here; a recorded value stands for both."""
         return self
 
     @oneflow.setter
     def oneflow(self, given: RecordedTensor) -> None:
-        # Later uses of this value are uses of the one that was assigned, on every side.
+        # From now on, this value stands for the assigned one, on every side.
         self._tensor, self._ref = given._tensor, given._ref
 
     pytorch = oneflow
@@ -232,7 +233,7 @@ class RecordedTensor(torch.Tensor):
         return int(self._recorder.call_python("builtins.len", len, (self,), "len"))
 
     def __iter__(self) -> Iterator[Any]:
-        # The length is a step of its own, because the candidate's may differ.
+        # The length is a separate step, because the candidate's may differ.
         return iter([self[i] for i in range(len(self))])
 
     def __setitem__(self, index: object, value: object) -> None:
@@ -271,7 +272,7 @@ class RecordedTensor(torch.Tensor):
         return format(self._tensor, spec) if self._is_known() else repr(self)
 
     def _is_known(self) -> bool:
-        """Whether the elements are those of the reference, and no ones in place of a gradient that is not known yet."""
+        """Return true if the elements are the reference's, not ones in place of a gradient that is not known yet."""
         if not self._recorder.is_in_hook:
             return True
         gradients = self._recorder.hook_gradients
@@ -311,12 +312,12 @@ class RecordedTensor(torch.Tensor):
 
 
 def has_gradient(value: object) -> bool:
-    """Whether a value is recorded and requires grad."""
+    """Return true if a value is recorded and requires grad."""
     return isinstance(value, RecordedTensor) and value._tensor.requires_grad
 
 
 def identity(value: object) -> int:
-    """Return what ``id`` does; each read of an attribute such as ``x.grad`` records a value of the same tensor."""
+    """Return the ``id`` of the real tensor, because each read of ``x.grad`` records a new value of the same tensor."""
     return id(value._tensor if isinstance(value, RecordedTensor) else value)
 
 
@@ -342,5 +343,5 @@ def _operators() -> None:
 
 
 _operators()
-#: Attributes of a value itself; any other one is recorded.
+#: Attributes of a value itself; the use of any other attribute is recorded.
 _OWN: Final = frozenset({*vars(RecordedTensor), *dir(object)})

@@ -1,8 +1,8 @@
 """The write guard: a test is broken if its body writes to tensors and the write is not recorded.
 
 A body may hold plain parameters of ``torch.nn``, each of which represents a recorded value. A recorded backward pass
-gives them their gradients, as plain torch would. If a later write to them is not recorded, no candidate repeats it, and
-the test could be aligned although the candidate would get that write wrong.
+gives them their gradients, as plain torch would. If a later write to them is not recorded, no candidate repeats it. The
+test could then be aligned although the candidate would get that write wrong.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def give_gradients(recorder: Recorder) -> None:
 
 
 def clear_gradients(recorder: Recorder) -> None:
-    """Clear, as a step, the gradients that the body has cleared on its plain parameters, before a new backward pass."""
+    """Record the clearing of gradients that the body has cleared on plain parameters, before a new backward pass."""
     for tensor, _ in recorder.outside.given_gradients.values():
         value = recorder.outside.captured[id(tensor)][1]
         if tensor.grad is None and value._tensor.grad is not None:
@@ -93,7 +93,7 @@ def unrecorded_write(tensor: torch.Tensor, owner: str = "") -> str:
 
 
 def holds_source(recorder: Recorder, tensor: torch.Tensor, index: int) -> bool:
-    """Whether a tensor still has its known elements; its version does not tell, as a write to ``.data`` keeps it."""
+    """Return true if a tensor still has its known elements; a write to ``.data`` does not change its version."""
     source = recorder.outside.given.get(id(tensor))
     if source is None:
         step = recorder.steps[index]
